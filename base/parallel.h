@@ -1,0 +1,28 @@
+#ifndef STRATA_BASE_PARALLEL_H_
+#define STRATA_BASE_PARALLEL_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace strata {
+
+// Threads that ParallelFor and the matrix products use. Default: all cores.
+void SetThreads(int threads);
+int Threads();
+
+// Calls f(begin, end) for [0, n) cut in chunks of `chunk`. The cuts do not depend on the number of threads, so
+// whatever f computes per chunk does not either. f must not throw.
+template <class F>
+void ParallelFor(int64_t n, int64_t chunk, F&& f) {
+  const int64_t chunks = (n + chunk - 1) / chunk;
+  if (chunks <= 1) {
+    if (n > 0) f(int64_t{0}, n);
+    return;
+  }
+#pragma omp parallel for schedule(dynamic) num_threads(Threads())
+  for (int64_t c = 0; c < chunks; ++c) f(c * chunk, std::min(n, (c + 1) * chunk));
+}
+
+}  // namespace strata
+
+#endif  // STRATA_BASE_PARALLEL_H_

@@ -1,0 +1,123 @@
+#ifndef STRATA_RESIDUAL_MECHANISM_H_
+#define STRATA_RESIDUAL_MECHANISM_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "ops/mix.h"
+
+namespace strata {
+
+// What the law looks like at one site: known from (mechanism, site) before any data.
+struct Rule {
+  int slots = 1;        // slots that the read sees
+  int closed = 0;       // slots [0, closed) are never written again; keep and write span [closed, slots)
+  bool append = false;  // the write adds u as a new slot (keep and write are then kOne)
+  Coef read = Coef::kOne;
+  Coef keep = Coef::kOne;
+  Coef write = Coef::kOne;
+  bool sees_update = false;  // the write's coefficients are decided after the sublayer, by Review
+  bool reads_state = true;   // the backward pass needs the values of the state before this site
+  bool reads_update = true;  // the backward pass needs the values of u
+  int open() const { return slots - closed; }
+};
+
+// Coefficients of one site, or their gradients; layouts as in ops/mix.h. `saved` is the mechanism's own: whatever
+// Control computes that ControlVjp wants again.
+template <class T>
+struct Coefs {
+  Buffer<T> read, keep, write, saved;
+};
+
+// Slots as pointers, each [tokens, dim]. Owns nothing; invalid after the next Write.
+template <class T>
+struct State {
+  int64_t tokens = 0;
+  std::vector<T*> slots;
+};
+
+// How a parameter starts. kNormal: N(0, value^2). kValues: `values` in row-major order.
+struct Init {
+  enum class Kind { kConstant, kNormal, kValues };
+  Kind kind = Kind::kConstant;
+  double value = 0;
+  std::vector<double> values;
+};
+
+// One tensor, declared once for the optimiser, the checkpoint and the documentation.
+struct Parameter {
+  std::string name;
+  std::vector<int64_t> shape;
+  Init init;
+  bool decays = false;  // does weight decay apply
+  int64_t size() const {
+    int64_t product = 1;
+    for (const int64_t extent : shape) product *= extent;
+    return product;
+  }
+};
+
+// A residual connection: decides the law's coefficients and knows nothing of attention, files or clocks.
+// All parameters lie in one flat array in the order of Parameters(); `p` and `dp` point at its start.
+template <class T>
+class Mechanism {
+ public:
+  Mechanism(int sites, int64_t dim) : sites_(sites), dim_(dim) {}
+  virtual ~Mechanism() = default;
+  int sites() const { return sites_; }  // sublayers; site index sites() is the head, which only reads
+  int64_t dim() const { return dim_; }
+  const std::vector<Parameter>& Parameters() const { return parameters_; }
+
+  virtual Rule At(int site) const = 0;
+  // Slots at the start; each is a copy of the embedding.
+  int open_slots() const { return At(0).slots; }
+  // Before the sublayer: assigns coefs.read, and coefs.keep and .write unless rule.sees_update. The walker has
+  // sized read, keep and write for the rule.
+  virtual void Control(int /*site*/, const T* /*p*/, const State<T>& /*s*/, Coefs<T>* /*coefs*/) const {}
+  // After it, when rule.sees_update: assigns coefs.keep and .write.
+  virtual void Review(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const T* /*u*/,
+                      Coefs<T>* /*coefs*/) const {}
+  // Gradients: ds, dp (and du for Review) accumulated; dcoefs holds dL/d(read, keep, write).
+  virtual void ControlVjp(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const Coefs<T>& /*coefs*/,
+                          const Coefs<T>& /*dcoefs*/, const State<T>& /*ds*/, T* /*dp*/) const {}
+  virtual void ReviewVjp(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const T* /*u*/,
+                         const Coefs<T>& /*coefs*/, const Coefs<T>& /*dcoefs*/, const State<T>& /*ds*/, T* /*du*/,
+                         T* /*dp*/) const {}
+
+ protected:
+  // Appends a parameter and returns the offset of its first number in the flat array.
+  int64_t Declare(std::string name, std::vector<int64_t> shape, Init init, bool decays) {
+    parameters_.push_back({std::move(name), std::move(shape), std::move(init), decays});
+    const int64_t offset = next_offset_;
+    next_offset_ += parameters_.back().size();
+    return offset;
+  }
+
+ private:
+  int sites_;
+  int64_t dim_;
+  std::vector<Parameter> parameters_;
+  int64_t next_offset_ = 0;
+};
+
+// `NAME[:option=value,...]` as given on the command line, for example "attnres:block=4".
+struct ResidualSpec {
+  std::string name = "standard";
+  std::map<std::string, std::string> options;
+};
+ResidualSpec ParseResidual(const std::string& text);
+std::string ToString(const ResidualSpec& spec);
+std::vector<std::string> MechanismNames();
+
+// Builds a mechanism. Errors (exit 2): unknown name or option (the nearest known is named), a value out of range.
+// Instantiated for float, double and std::complex<double>.
+template <class T>
+std::unique_ptr<Mechanism<T>> MakeMechanism(const ResidualSpec& spec, int sites, int64_t dim);
+
+}  // namespace strata
+
+#endif  // STRATA_RESIDUAL_MECHANISM_H_
