@@ -10,8 +10,8 @@ namespace strata {
 void SetThreads(int threads);
 int Threads();
 
-// Calls f(begin, end) for [0, n) cut in chunks of `chunk`. The cuts do not depend on the number of threads, so
-// whatever f computes per chunk does not either. f must not throw.
+// Calls f(begin, end) for [0, n) cut in chunks of `chunk`. The cuts do not depend on the number of threads,
+// so whatever f computes per chunk does not either. f must not throw.
 template <class F>
 void ParallelFor(int64_t n, int64_t chunk, F&& f) {
   const int64_t chunks = (n + chunk - 1) / chunk;

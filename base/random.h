@@ -10,8 +10,9 @@ namespace strata {
 // 64-bit FNV-1a hash of a name: gives each named thing a random stream of its own.
 uint64_t HashName(std::string_view name);
 
-// xoshiro256++ (Blackman and Vigna), seeded through splitmix64. Equal (seed, stream) give equal numbers on every
-// machine; the state can be stored and restored, so a resumed run draws what an uninterrupted one would.
+// xoshiro256++ (Blackman and Vigna), seeded through splitmix64. Equal (seed, stream) give equal numbers on
+// every machine; the state can be stored and restored, so a resumed run draws what an uninterrupted one
+// would.
 class Random {
  public:
   using State = std::array<uint64_t, 4>;
