@@ -1,0 +1,91 @@
+#include "ops/matmul.h"
+
+#include <omp.h>
+
+#include <dnnl.hpp>
+#include <map>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace strata {
+namespace {
+
+using dnnl::memory;
+
+template <class E>
+constexpr memory::data_type kType = sizeof(E) == sizeof(float) ? memory::data_type::f32
+                                                               : memory::data_type::bf16;
+
+dnnl::engine& Engine() {
+  static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+// A compiled product with its argument descriptors; the pointers are set per call.
+struct Product {
+  dnnl::matmul primitive;
+  memory a, b, c;
+};
+
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Op, Op, Into, int, int, bool>;
+
+memory::desc Describe(int64_t rows, int64_t columns, int64_t leading, Op op, memory::data_type type) {
+  const memory::dims strides = op == Op::kNone ? memory::dims{leading, 1} : memory::dims{1, leading};
+  return memory::desc({rows, columns}, type, strides);
+}
+
+Product Compile(const MatmulDims& d, memory::data_type element, memory::data_type result, Into into) {
+  const memory::desc a = Describe(d.m, d.k, d.lda, d.op_a, element);
+  const memory::desc b = Describe(d.k, d.n, d.ldb, d.op_b, element);
+  const memory::desc c = Describe(d.m, d.n, d.ldc, Op::kNone, result);
+  dnnl::primitive_attr attributes;
+  if (into == Into::kAdd) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl::matmul::primitive_desc description(Engine(), a, b, c, attributes);
+#else
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, Engine());
+#endif
+  return {dnnl::matmul(description), memory(a, Engine(), nullptr), memory(b, Engine(), nullptr),
+          memory(c, Engine(), nullptr)};
+}
+
+}  // namespace
+
+template <class E, class C>
+void Matmul(const MatmulDims& d, const E* a, const E* b, C* c, Into into) {
+  if (d.m == 0 || d.n == 0) return;
+  // Each thread keeps the products that it has compiled; one that was compiled inside a parallel loop is
+  // apart.
+  thread_local std::map<Key, Product> products;
+  thread_local dnnl::stream stream(Engine());
+  const bool nested = omp_in_parallel() != 0;
+  const Key key{d.m, d.n, d.k, d.lda, d.ldb, d.ldc, d.op_a, d.op_b, into, sizeof(E), sizeof(C), nested};
+  auto found = products.find(key);
+  if (found == products.end()) {
+    found = products.emplace(key, Compile(d, kType<E>, kType<C>, into)).first;
+  }
+  Product& product = found->second;
+  product.a.set_data_handle(const_cast<E*>(a));
+  product.b.set_data_handle(const_cast<E*>(b));
+  product.c.set_data_handle(c);
+  product.primitive.execute(
+      stream, {{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}});
+  stream.wait();
+}
+
+template void Matmul(const MatmulDims&, const float*, const float*, float*, Into);
+template void Matmul(const MatmulDims&, const BFloat16*, const BFloat16*, float*, Into);
+template void Matmul(const MatmulDims&, const BFloat16*, const BFloat16*, BFloat16*, Into);
+
+bool Bf16IsFast() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  return (isa & amx) == amx;
+}
+
+}  // namespace strata

@@ -1,0 +1,474 @@
+#include "ops/nn.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/parallel.h"
+
+#ifndef STRATA_OPS_NN_SOFTMAX_GRADIENT_
+#define STRATA_OPS_NN_SOFTMAX_GRADIENT_
+namespace strata {
+struct SoftmaxGradient {
+  float scale, lse, delta;
+};
+}  // namespace strata
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/nn.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+#include "ops/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata {
+namespace HWY_NAMESPACE {
+
+// 1 / (1 + exp(-z)); exp is clamped so that it stays finite.
+template <class D>
+HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> z) {
+  const auto one = hn::Set(d, 1.0f);
+  return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Min(hn::Neg(z), hn::Set(d, 88.0f)))));
+}
+
+template <class E>
+void RmsNormRow(int64_t dim, const float* x, const float* gain, double eps, E* y, float* rstd) {
+  const float sq = SumLanes(dim, [&](auto d, int64_t i) {
+    const auto v = hn::LoadU(d, x + i);
+    return hn::Mul(v, v);
+  });
+  const float r =
+      static_cast<float>(1.0 / std::sqrt(static_cast<double>(sq) / static_cast<double>(dim) + eps));
+  *rstd = r;
+  ForLanes(dim, [&](auto d, int64_t i) {
+    StoreF(d, hn::Mul(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, r)), hn::LoadU(d, gain + i)), y + i);
+  });
+}
+void RmsNormRowF32(int64_t dim, const float* x, const float* gain, double eps, float* y, float* rstd) {
+  RmsNormRow(dim, x, gain, eps, y, rstd);
+}
+void RmsNormRowBf16(int64_t dim, const float* x, const float* gain, double eps, BFloat16* y, float* rstd) {
+  RmsNormRow(dim, x, gain, eps, y, rstd);
+}
+
+// With n = x r:  dx = r (q - n mean(q n)),  q = dy gain;  dgain += dy n.
+void RmsNormRowVjp(int64_t dim, const float* x, const float* gain, float r, const float* dy, float* dx,
+                   float* dgain) {
+  const float dot = SumLanes(dim, [&](auto d, int64_t i) {
+    return hn::Mul(hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, gain + i)), hn::LoadU(d, x + i));
+  });
+  const float mean = dot * r * r / static_cast<float>(dim);
+  ForLanes(dim, [&](auto d, int64_t i) {
+    const auto v = hn::LoadU(d, x + i), g = hn::LoadU(d, dy + i), rstd = hn::Set(d, r);
+    const auto q = hn::Mul(g, hn::LoadU(d, gain + i));
+    hn::StoreU(hn::MulAdd(hn::Mul(v, rstd), g, hn::LoadU(d, dgain + i)), d, dgain + i);
+    hn::StoreU(hn::Mul(rstd, hn::NegMulAdd(v, hn::Set(d, mean), q)), d, dx + i);
+  });
+}
+
+constexpr float kGeluScale = 1.5957691216057308f;  // 2 sqrt(2/pi)
+constexpr float kGeluCubic = 0.044715f;
+
+template <class E>
+void GeluRow(int64_t size, const E* a, E* y) {
+  ForLanes(size, [&](auto d, int64_t i) {
+    const auto v = LoadF(d, a + i);
+    const auto inner = hn::MulAdd(hn::Mul(hn::Mul(v, v), hn::Set(d, kGeluCubic)), v, v);
+    StoreF(d, hn::Mul(v, Sigmoid(d, hn::Mul(inner, hn::Set(d, kGeluScale)))), y + i);
+  });
+}
+void GeluF32(int64_t size, const float* a, float* y) { GeluRow(size, a, y); }
+void GeluBf16(int64_t size, const BFloat16* a, BFloat16* y) { GeluRow(size, a, y); }
+
+// y = a s(z):  y' = s + a s (1 - s) z'.
+template <class E>
+void GeluVjpRow(int64_t size, const E* a, const E* dy, E* da) {
+  ForLanes(size, [&](auto d, int64_t i) {
+    const auto v = LoadF(d, a + i), one = hn::Set(d, 1.0f), scale = hn::Set(d, kGeluScale);
+    const auto square = hn::Mul(hn::Mul(v, v), hn::Set(d, kGeluCubic));
+    const auto s = Sigmoid(d, hn::Mul(hn::MulAdd(square, v, v), scale));
+    const auto slope = hn::Mul(scale, hn::MulAdd(square, hn::Set(d, 3.0f), one));
+    const auto change = hn::Mul(hn::Mul(v, hn::Mul(s, hn::Sub(one, s))), slope);
+    StoreF(d, hn::Mul(LoadF(d, dy + i), hn::Add(s, change)), da + i);
+  });
+}
+void GeluVjpF32(int64_t size, const float* a, const float* dy, float* da) { GeluVjpRow(size, a, dy, da); }
+void GeluVjpBf16(int64_t size, const BFloat16* a, const BFloat16* dy, BFloat16* da) {
+  GeluVjpRow(size, a, dy, da);
+}
+
+template <class E>
+void SwiGluRow(int64_t width, const E* a, E* y) {
+  ForLanes(width, [&](auto d, int64_t i) {
+    const auto g = LoadF(d, a + i);
+    StoreF(d, hn::Mul(hn::Mul(g, Sigmoid(d, g)), LoadF(d, a + width + i)), y + i);
+  });
+}
+void SwiGluF32(int64_t width, const float* a, float* y) { SwiGluRow(width, a, y); }
+void SwiGluBf16(int64_t width, const BFloat16* a, BFloat16* y) { SwiGluRow(width, a, y); }
+
+template <class E>
+void SwiGluVjpRow(int64_t width, const E* a, const E* dy, E* da) {
+  ForLanes(width, [&](auto d, int64_t i) {
+    const auto g = LoadF(d, a + i), up = LoadF(d, dy + i), one = hn::Set(d, 1.0f);
+    const auto s = Sigmoid(d, g);
+    const auto slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(one, s), one));
+    StoreF(d, hn::Mul(hn::Mul(up, LoadF(d, a + width + i)), slope), da + i);
+    StoreF(d, hn::Mul(up, hn::Mul(g, s)), da + width + i);
+  });
+}
+void SwiGluVjpF32(int64_t width, const float* a, const float* dy, float* da) {
+  SwiGluVjpRow(width, a, dy, da);
+}
+void SwiGluVjpBf16(int64_t width, const BFloat16* a, const BFloat16* dy, BFloat16* da) {
+  SwiGluVjpRow(width, a, dy, da);
+}
+
+// Turns the pairs (x[i], x[i + half]) of one head by the angles whose cosines and sines are given.
+template <class E>
+void RopeHead(int64_t half, const float* cosine, const float* sine, E* x) {
+  ForLanes(half, [&](auto d, int64_t i) {
+    const auto a = LoadF(d, x + i), b = LoadF(d, x + half + i);
+    const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
+    StoreF(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), x + i);
+    StoreF(d, hn::MulAdd(a, s, hn::Mul(b, c)), x + half + i);
+  });
+}
+void RopeF32(int64_t half, const float* cosine, const float* sine, float* x) {
+  RopeHead(half, cosine, sine, x);
+}
+void RopeBf16(int64_t half, const float* cosine, const float* sine, BFloat16* x) {
+  RopeHead(half, cosine, sine, x);
+}
+
+HWY_INLINE float MaxOf(int64_t size, const float* x) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  float top = -std::numeric_limits<float>::infinity();
+  auto best = hn::Set(d, top);
+  int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) best = hn::Max(best, hn::LoadU(d, x + i));
+  top = hn::GetLane(hn::MaxOfLanes(d, best));
+  for (; i < size; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+template <class E>
+float CrossEntropyRow(int64_t vocab, const float* logits, int32_t target, float scale, E* dlogits) {
+  const float top = MaxOf(vocab, logits);
+  const float sum = SumLanes(vocab, [&](auto d, int64_t i) {
+    return hn::Exp(d, hn::Sub(hn::LoadU(d, logits + i), hn::Set(d, top)));
+  });
+  const float lse = top + std::log(sum);
+  if (dlogits != nullptr) {
+    ForLanes(vocab, [&](auto d, int64_t i) {
+      const auto p = hn::Exp(d, hn::Sub(hn::LoadU(d, logits + i), hn::Set(d, lse)));
+      StoreF(d, hn::Mul(p, hn::Set(d, scale)), dlogits + i);
+    });
+    dlogits[target] = FromFloat<E>((std::exp(logits[target] - lse) - 1.0f) * scale);
+  }
+  return lse - logits[target];
+}
+float CrossEntropyF32(int64_t vocab, const float* logits, int32_t target, float scale, float* dlogits) {
+  return CrossEntropyRow(vocab, logits, target, scale, dlogits);
+}
+float CrossEntropyBf16(int64_t vocab, const float* logits, int32_t target, float scale, BFloat16* dlogits) {
+  return CrossEntropyRow(vocab, logits, target, scale, dlogits);
+}
+
+void ConvertBf16(int64_t size, const float* x, BFloat16* y) {
+  ForLanes(size, [&](auto d, int64_t i) { StoreF(d, hn::LoadU(d, x + i), y + i); });
+}
+
+float SumOfSquaresRow(int64_t size, const float* x) {
+  return SumLanes(size, [&](auto d, int64_t i) {
+    const auto v = hn::LoadU(d, x + i);
+    return hn::Mul(v, v);
+  });
+}
+
+void AddRow(int64_t size, const float* x, float* y) {
+  ForLanes(size, [&](auto d, int64_t i) {
+    hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+  });
+}
+
+template <class E>
+void SoftmaxRow(int64_t seen, int64_t keys, float scale, const float* s, E* p, float* lse) {
+  const float top = MaxOf(seen, s) * scale;
+  const float sum = SumLanes(seen, [&](auto d, int64_t i) {
+    return hn::Exp(d, hn::MulSub(hn::LoadU(d, s + i), hn::Set(d, scale), hn::Set(d, top)));
+  });
+  *lse = top + std::log(sum);
+  const float inverse = 1.0f / sum;
+  ForLanes(seen, [&](auto d, int64_t i) {
+    const auto e = hn::Exp(d, hn::MulSub(hn::LoadU(d, s + i), hn::Set(d, scale), hn::Set(d, top)));
+    StoreF(d, hn::Mul(e, hn::Set(d, inverse)), p + i);
+  });
+  for (int64_t i = seen; i < keys; ++i) p[i] = E{};
+}
+void SoftmaxF32(int64_t seen, int64_t keys, float scale, const float* s, float* p, float* lse) {
+  SoftmaxRow(seen, keys, scale, s, p, lse);
+}
+void SoftmaxBf16(int64_t seen, int64_t keys, float scale, const float* s, BFloat16* p, float* lse) {
+  SoftmaxRow(seen, keys, scale, s, p, lse);
+}
+
+template <class E>
+void SoftmaxVjpRow(int64_t seen, int64_t keys, const SoftmaxGradient& g, const float* s, const float* dp,
+                   E* p, E* ds) {
+  ForLanes(seen, [&](auto d, int64_t i) {
+    const auto q = hn::Exp(d, hn::MulSub(hn::LoadU(d, s + i), hn::Set(d, g.scale), hn::Set(d, g.lse)));
+    StoreF(d, q, p + i);
+    const auto change = hn::Sub(hn::LoadU(d, dp + i), hn::Set(d, g.delta));
+    StoreF(d, hn::Mul(hn::Mul(q, hn::Set(d, g.scale)), change), ds + i);
+  });
+  for (int64_t i = seen; i < keys; ++i) p[i] = ds[i] = E{};
+}
+void SoftmaxVjpF32(int64_t seen, int64_t keys, const SoftmaxGradient& g, const float* s, const float* dp,
+                   float* p, float* ds) {
+  SoftmaxVjpRow(seen, keys, g, s, dp, p, ds);
+}
+void SoftmaxVjpBf16(int64_t seen, int64_t keys, const SoftmaxGradient& g, const float* s, const float* dp,
+                    BFloat16* p, BFloat16* ds) {
+  SoftmaxVjpRow(seen, keys, g, s, dp, p, ds);
+}
+
+template <class E>
+float DotRow(int64_t size, const E* a, const E* b) {
+  return SumLanes(size, [&](auto d, int64_t i) { return hn::Mul(LoadF(d, a + i), LoadF(d, b + i)); });
+}
+float DotF32(int64_t size, const float* a, const float* b) { return DotRow(size, a, b); }
+float DotBf16(int64_t size, const BFloat16* a, const BFloat16* b) { return DotRow(size, a, b); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace strata
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata {
+
+HWY_EXPORT(RmsNormRowF32);
+HWY_EXPORT(RmsNormRowBf16);
+HWY_EXPORT(RmsNormRowVjp);
+HWY_EXPORT(GeluF32);
+HWY_EXPORT(GeluBf16);
+HWY_EXPORT(GeluVjpF32);
+HWY_EXPORT(GeluVjpBf16);
+HWY_EXPORT(SwiGluF32);
+HWY_EXPORT(SwiGluBf16);
+HWY_EXPORT(SwiGluVjpF32);
+HWY_EXPORT(SwiGluVjpBf16);
+HWY_EXPORT(RopeF32);
+HWY_EXPORT(RopeBf16);
+HWY_EXPORT(CrossEntropyF32);
+HWY_EXPORT(CrossEntropyBf16);
+HWY_EXPORT(ConvertBf16);
+HWY_EXPORT(SumOfSquaresRow);
+HWY_EXPORT(AddRow);
+HWY_EXPORT(SoftmaxF32);
+HWY_EXPORT(SoftmaxBf16);
+HWY_EXPORT(SoftmaxVjpF32);
+HWY_EXPORT(SoftmaxVjpBf16);
+HWY_EXPORT(DotF32);
+HWY_EXPORT(DotBf16);
+
+// Picks the kernel for the storage type E and the CPU.
+#define STRATA_KERNEL(E, name)                 \
+  [] {                                         \
+    if constexpr (sizeof(E) == sizeof(float))  \
+      return HWY_DYNAMIC_DISPATCH(name##F32);  \
+    else                                       \
+      return HWY_DYNAMIC_DISPATCH(name##Bf16); \
+  }()
+
+constexpr int64_t kRows = 32;        // rows per chunk
+constexpr int64_t kNumbers = 16384;  // numbers per chunk of an elementwise op
+
+template <class E>
+void RmsNorm(int64_t rows, int64_t dim, const float* x, const float* gain, double eps, E* y, float* rstd) {
+  const auto kernel = STRATA_KERNEL(E, RmsNormRow);
+  ParallelFor(rows, kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) kernel(dim, x + r * dim, gain, eps, y + r * dim, rstd + r);
+  });
+}
+
+void RmsNormVjp(int64_t rows, int64_t dim, const float* x, const float* gain, const float* rstd,
+                const float* dy, float* dx, float* dgain) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(RmsNormRowVjp);
+  constexpr int64_t kChunk = 4 * kRows;
+  const int64_t chunks = (rows + kChunk - 1) / kChunk;
+  std::vector<float> partial(static_cast<size_t>(chunks * dim), 0.0f);  // gain's gradient of each chunk
+  ParallelFor(rows, kChunk, [&](int64_t begin, int64_t end) {
+    float* mine = partial.data() + begin / kChunk * dim;
+    for (int64_t r = begin; r < end; ++r) {
+      kernel(dim, x + r * dim, gain, rstd[r], dy + r * dim, dx + r * dim, mine);
+    }
+  });
+  for (int64_t c = 0; c < chunks; ++c) HWY_DYNAMIC_DISPATCH(AddRow)(dim, partial.data() + c * dim, dgain);
+}
+
+template <class E>
+void Gelu(int64_t size, const E* a, E* y) {
+  const auto kernel = STRATA_KERNEL(E, Gelu);
+  ParallelFor(size, kNumbers, [&](int64_t begin, int64_t end) { kernel(end - begin, a + begin, y + begin); });
+}
+
+template <class E>
+void GeluVjp(int64_t size, const E* a, const E* dy, E* da) {
+  const auto kernel = STRATA_KERNEL(E, GeluVjp);
+  ParallelFor(size, kNumbers,
+              [&](int64_t begin, int64_t end) { kernel(end - begin, a + begin, dy + begin, da + begin); });
+}
+
+template <class E>
+void SwiGlu(int64_t rows, int64_t width, const E* a, E* y) {
+  const auto kernel = STRATA_KERNEL(E, SwiGlu);
+  ParallelFor(rows, kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) kernel(width, a + 2 * r * width, y + r * width);
+  });
+}
+
+template <class E>
+void SwiGluVjp(int64_t rows, int64_t width, const E* a, const E* dy, E* da) {
+  const auto kernel = STRATA_KERNEL(E, SwiGluVjp);
+  ParallelFor(rows, kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      kernel(width, a + 2 * r * width, dy + r * width, da + 2 * r * width);
+    }
+  });
+}
+
+template <class E>
+void Rope(const RopeDims& dims, int direction, E* x) {
+  const auto kernel = STRATA_KERNEL(E, Rope);
+  const int64_t half = dims.head_dim / 2;
+  std::vector<float> cosines(static_cast<size_t>(dims.length * half)), sines(cosines.size());
+  ParallelFor(dims.length, kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t i = 0; i < half; ++i) {
+        const double rate =
+            std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(dims.head_dim));
+        const double angle = static_cast<double>(dims.start + t) * rate;
+        cosines[static_cast<size_t>(t * half + i)] = static_cast<float>(std::cos(angle));
+        sines[static_cast<size_t>(t * half + i)] = static_cast<float>(direction * std::sin(angle));
+      }
+    }
+  });
+  ParallelFor(dims.rows, kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* cosine = cosines.data() + r % dims.length * half;
+      const float* sine = sines.data() + r % dims.length * half;
+      for (int64_t h = 0; h < dims.heads; ++h) {
+        kernel(half, cosine, sine, x + r * dims.row_stride + h * dims.head_dim);
+      }
+    }
+  });
+}
+
+template <class E>
+void CrossEntropy(int64_t rows, int64_t vocab, const float* logits, const int32_t* targets, float scale,
+                  float* losses, E* dlogits) {
+  const auto kernel = STRATA_KERNEL(E, CrossEntropy);
+  ParallelFor(rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      E* gradient = dlogits == nullptr ? nullptr : dlogits + r * vocab;
+      losses[r] = 0;
+      if (targets[r] >= 0) {
+        losses[r] = kernel(vocab, logits + r * vocab, targets[r], scale, gradient);
+      } else if (gradient != nullptr) {
+        std::fill_n(gradient, vocab, E{});
+      }
+    }
+  });
+}
+
+void Embed(int64_t rows, int64_t dim, const float* table, const int32_t* tokens, float* x) {
+  ParallelFor(rows, kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) std::copy_n(table + tokens[r] * dim, dim, x + r * dim);
+  });
+}
+
+void EmbedVjp(int64_t rows, int64_t dim, const float* dx, const int32_t* tokens, float* dtable) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(AddRow);
+  ParallelFor(dim, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = 0; r < rows; ++r) {
+      kernel(end - begin, dx + r * dim + begin, dtable + tokens[r] * dim + begin);
+    }
+  });
+}
+
+template <>
+void Convert(int64_t size, const float* x, float* y) {
+  std::copy_n(x, size, y);
+}
+template <>
+void Convert(int64_t size, const float* x, BFloat16* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(ConvertBf16);
+  ParallelFor(size, kNumbers, [&](int64_t begin, int64_t end) { kernel(end - begin, x + begin, y + begin); });
+}
+
+double SumOfSquares(int64_t size, const float* x) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(SumOfSquaresRow);
+  std::vector<double> partial(static_cast<size_t>((size + kNumbers - 1) / kNumbers));
+  ParallelFor(size, kNumbers, [&](int64_t begin, int64_t end) {
+    double sum = 0;
+    for (int64_t i = begin; i < end; i += 512)
+      sum += static_cast<double>(kernel(std::min<int64_t>(512, end - i), x + i));
+    partial[static_cast<size_t>(begin / kNumbers)] = sum;
+  });
+  double total = 0;
+  for (const double sum : partial) total += sum;
+  return total;
+}
+
+bool AllFinite(int64_t size, const float* x) {
+  for (int64_t i = 0; i < size; ++i) {
+    if (!std::isfinite(x[i])) return false;
+  }
+  return true;
+}
+
+template <class E>
+void CausalSoftmax(int64_t rows, int64_t keys, int64_t first, float scale, const float* s, E* p, float* lse) {
+  const auto kernel = STRATA_KERNEL(E, Softmax);
+  for (int64_t r = 0; r < rows; ++r) {
+    kernel(std::min(keys, first + r + 1), keys, scale, s + r * keys, p + r * keys, lse + r);
+  }
+}
+
+template <class E>
+void CausalSoftmaxVjp(int64_t rows, int64_t keys, int64_t first, float scale, const float* s,
+                      const float* lse, const float* dp, const float* delta, E* p, E* ds) {
+  const auto kernel = STRATA_KERNEL(E, SoftmaxVjp);
+  for (int64_t r = 0; r < rows; ++r) {
+    kernel(std::min(keys, first + r + 1), keys, {scale, lse[r], delta[r]}, s + r * keys, dp + r * keys,
+           p + r * keys, ds + r * keys);
+  }
+}
+
+template <class E>
+float Dot(int64_t size, const E* a, const E* b) {
+  return STRATA_KERNEL(E, Dot)(size, a, b);
+}
+
+#define STRATA_INSTANTIATE(E)                                                                                \
+  template void RmsNorm(int64_t, int64_t, const float*, const float*, double, E*, float*);                   \
+  template void Gelu(int64_t, const E*, E*);                                                                 \
+  template void GeluVjp(int64_t, const E*, const E*, E*);                                                    \
+  template void SwiGlu(int64_t, int64_t, const E*, E*);                                                      \
+  template void SwiGluVjp(int64_t, int64_t, const E*, const E*, E*);                                         \
+  template void Rope(const RopeDims&, int, E*);                                                              \
+  template void CrossEntropy(int64_t, int64_t, const float*, const int32_t*, float, float*, E*);             \
+  template void CausalSoftmax(int64_t, int64_t, int64_t, float, const float*, E*, float*);                   \
+  template void CausalSoftmaxVjp(int64_t, int64_t, int64_t, float, const float*, const float*, const float*, \
+                                 const float*, E*, E*);                                                      \
+  template float Dot(int64_t, const E*, const E*);
+STRATA_INSTANTIATE(float)
+STRATA_INSTANTIATE(BFloat16)
+
+}  // namespace strata
+#endif  // HWY_ONCE

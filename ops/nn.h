@@ -1,0 +1,76 @@
+#ifndef STRATA_OPS_NN_H_
+#define STRATA_OPS_NN_H_
+
+#include <cstdint>
+
+#include "ops/bfloat16.h"
+
+namespace strata {
+
+// The elementwise and row-wise ops of a Transformer's body. E (float or BFloat16) is the storage type of what
+// enters or leaves a matrix product; arithmetic is f32. All run over rows in fixed chunks on all threads.
+
+// y = x * rstd * gain,  rstd = 1 / sqrt(mean(x^2) + eps)   (Zhang and Sennrich, arXiv 1910.07467).
+// x [rows, dim]; y [rows, dim], rstd [rows] assigned.
+template <class E>
+void RmsNorm(int64_t rows, int64_t dim, const float* x, const float* gain, double eps, E* y, float* rstd);
+// dx assigned, dgain [dim] accumulated.
+void RmsNormVjp(int64_t rows, int64_t dim, const float* x, const float* gain, const float* rstd,
+                const float* dy, float* dx, float* dgain);
+
+// y = a * sigmoid(2 sqrt(2/pi) (a + 0.044715 a^3)), the tanh form of GELU (Hendrycks and Gimpel, arXiv
+// 1606.08415).
+template <class E>
+void Gelu(int64_t size, const E* a, E* y);
+// da assigned; may alias dy.
+template <class E>
+void GeluVjp(int64_t size, const E* a, const E* dy, E* da);
+
+// y = silu(g) * h for a = [g | h] per row   (Shazeer, arXiv 2002.05202).  a [rows, 2 width], y [rows, width].
+template <class E>
+void SwiGlu(int64_t rows, int64_t width, const E* a, E* y);
+template <class E>
+void SwiGluVjp(int64_t rows, int64_t width, const E* a, const E* dy, E* da);
+
+// Rotary positions (Su et al., arXiv 2104.09864): channels i and i + head_dim/2 of each head turn by
+// position * 10000^(-2i/head_dim). In place on the first `heads` heads of each row; row r has position
+// start + r mod length. direction -1 turns back: the VJP.
+struct RopeDims {
+  int64_t rows = 0, length = 0, start = 0, heads = 0, head_dim = 0, row_stride = 0;
+};
+template <class E>
+void Rope(const RopeDims& dims, int direction, E* x);
+
+// Softmax cross-entropy. logits [rows, vocab]; targets < 0 are skipped. losses [rows] in nats (0 where
+// skipped). With dlogits: assigned scale * (softmax - onehot), 0 where skipped.
+template <class E>
+void CrossEntropy(int64_t rows, int64_t vocab, const float* logits, const int32_t* targets, float scale,
+                  float* losses, E* dlogits);
+
+// x[r] = table[tokens[r]]; and its gradient, summed over rows in order: dtable accumulated.
+void Embed(int64_t rows, int64_t dim, const float* table, const int32_t* tokens, float* x);
+void EmbedVjp(int64_t rows, int64_t dim, const float* dx, const int32_t* tokens, float* dtable);
+
+// Rounds f32 to E.
+template <class E>
+void Convert(int64_t size, const float* x, E* y);
+
+// Sum of squares in double over fixed chunks.
+double SumOfSquares(int64_t size, const float* x);
+bool AllFinite(int64_t size, const float* x);
+
+// Row ops of attention, on the calling thread. Scores s [rows, ld] in f32; row r may see keys [0, first + r].
+// p = softmax(scale * s), 0 beyond what the row sees; lse[r] = log sum exp(scale * s).
+template <class E>
+void CausalSoftmax(int64_t rows, int64_t keys, int64_t first, float scale, const float* s, E* p, float* lse);
+// From scores and lse: p as above, ds = scale * p * (dp - delta[r]); both [rows, keys] assigned.
+template <class E>
+void CausalSoftmaxVjp(int64_t rows, int64_t keys, int64_t first, float scale, const float* s,
+                      const float* lse, const float* dp, const float* delta, E* p, E* ds);
+// sum_d a[d] * b[d]
+template <class E>
+float Dot(int64_t size, const E* a, const E* b);
+
+}  // namespace strata
+
+#endif  // STRATA_OPS_NN_H_
