@@ -18,7 +18,7 @@ Precision ParsePrecision(const std::string& text);  // f32, bf16, auto; exit 2 o
 Precision ResolvePrecision(Precision precision);    // never kAuto
 const char* ToString(Precision precision);
 
-// Root mean squares over tokens and channels at each site in the last training pass.
+// Root mean squares over tokens and channels at each site in the last call of Evaluate.
 struct SiteMagnitudes {
   std::vector<double> state;   // of x, the sublayer's input, per site
   std::vector<double> update;  // of u, the sublayer's output, per site

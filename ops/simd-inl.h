@@ -32,7 +32,7 @@ HWY_INLINE void StoreF(D d, hn::Vec<D> v, float* p) {
   hn::StoreU(v, d, p);
 }
 template <class D>
-HWY_INLINE void StoreF(D d, hn::Vec<D> v, BFloat16* p) {
+HWY_INLINE void StoreF(D, hn::Vec<D> v, BFloat16* p) {
   const hn::Rebind<uint16_t, D> d16;
   const hn::RebindToUnsigned<D> d32;
   const auto bits = hn::BitCast(d32, v);
