@@ -26,6 +26,7 @@ class ParameterSet {
   float* gradient(int i) { return gradients_.data() + offset(i); }
   float* values() { return values_.data(); }
   float* gradients() { return gradients_.data(); }
+  const float* gradients() const { return gradients_.data(); }
 
  private:
   std::vector<Parameter> specs_;

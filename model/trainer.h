@@ -90,6 +90,7 @@ TrainResult Train(ModelConfig config, TrainOptions options, const Corpus& corpus
 // Ctrl-C and SIGTERM set a flag; training loops look at it between steps.
 void InstallStopHandlers();
 bool StopRequested();
+void ClearStop();
 
 // nats over fixed windows of the validation split.
 struct EvalResult {
@@ -98,6 +99,11 @@ struct EvalResult {
 };
 EvalResult EvaluateWindows(Decoder* decoder, const std::vector<int32_t>& tokens,
                            const std::vector<int32_t>& bytes_per_token, int64_t windows, int64_t batch);
+
+// The same over a whole text: windows of the model's context side by side, so every token after the first is
+// scored once. bytes_per_token may be empty (nats per byte is then 0).
+EvalResult EvaluateAll(Decoder* decoder, const std::vector<int32_t>& tokens,
+                       const std::vector<int32_t>& bytes_per_token, int64_t batch);
 
 // A trained model read back from a run's folder; every mismatch of tensors, shapes or tokenizer is an Error.
 struct LoadedModel {
