@@ -15,19 +15,20 @@ namespace strata {
 // What the law looks like at one site: known from (mechanism, site) before any data.
 struct Rule {
   int slots = 1;        // slots that the read sees
-  int closed = 0;       // slots [0, closed) are never written again; keep and write span [closed, slots)
+  int closed = 0;       // slots [0, closed) are never written again; keep and write span [closed, slots).
+                        // At the head: closed == slots
   bool append = false;  // the write adds u as a new slot (keep and write are then kOne)
   Coef read = Coef::kOne;
   Coef keep = Coef::kOne;
   Coef write = Coef::kOne;
-  bool sees_update = false;  // the write's coefficients are decided after the sublayer, by Review
-  bool reads_state = true;   // the backward pass needs the values of the state before this site
-  bool reads_update = true;  // the backward pass needs the values of u
+  bool sees_update = false;   // the write's coefficients are decided after the sublayer, by Review
+  bool reads_update = false;  // the backward pass needs the values of u (so the walker keeps them)
+  int64_t saved = 0;          // numbers per token that Control and Review leave in coefs.saved
   int open() const { return slots - closed; }
 };
 
-// Coefficients of one site, or their gradients; layouts as in ops/mix.h. `saved` is the mechanism's own: whatever
-// Control computes that ControlVjp wants again.
+// Coefficients of one site, or their gradients; layouts as in ops/mix.h. `saved` [tokens, rule.saved] is the
+// mechanism's own: what Control computes and ControlVjp wants again; beside gradients it is scratch.
 template <class T>
 struct Coefs {
   Buffer<T> read, keep, write, saved;
@@ -75,17 +76,18 @@ class Mechanism {
   virtual Rule At(int site) const = 0;
   // Slots at the start; each is a copy of the embedding.
   int open_slots() const { return At(0).slots; }
-  // Before the sublayer: assigns coefs.read, and coefs.keep and .write unless rule.sees_update. The walker has
-  // sized read, keep and write for the rule.
+  // Before the sublayer: assigns coefs.read, and coefs.keep and .write unless rule.sees_update. The walker
+  // has sized read, keep, write and saved for the rule.
   virtual void Control(int /*site*/, const T* /*p*/, const State<T>& /*s*/, Coefs<T>* /*coefs*/) const {}
   // After it, when rule.sees_update: assigns coefs.keep and .write.
   virtual void Review(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const T* /*u*/,
                       Coefs<T>* /*coefs*/) const {}
-  // Gradients: ds, dp (and du for Review) accumulated; dcoefs holds dL/d(read, keep, write).
+  // Gradients: ds, dp (and du for Review) accumulated; dcoefs holds dL/d(read, keep, write), and its `saved`
+  // is free to use. ReviewVjp comes before the sublayer's backward pass and ControlVjp after it.
   virtual void ControlVjp(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const Coefs<T>& /*coefs*/,
-                          const Coefs<T>& /*dcoefs*/, const State<T>& /*ds*/, T* /*dp*/) const {}
+                          Coefs<T>* /*dcoefs*/, const State<T>& /*ds*/, T* /*dp*/) const {}
   virtual void ReviewVjp(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const T* /*u*/,
-                         const Coefs<T>& /*coefs*/, const Coefs<T>& /*dcoefs*/, const State<T>& /*ds*/, T* /*du*/,
+                         const Coefs<T>& /*coefs*/, Coefs<T>* /*dcoefs*/, const State<T>& /*ds*/, T* /*du*/,
                          T* /*dp*/) const {}
 
  protected:
@@ -111,10 +113,11 @@ struct ResidualSpec {
 };
 ResidualSpec ParseResidual(const std::string& text);
 std::string ToString(const ResidualSpec& spec);
+// All mechanisms, the baseline first.
 std::vector<std::string> MechanismNames();
 
-// Builds a mechanism. Errors (exit 2): unknown name or option (the nearest known is named), a value out of range.
-// Instantiated for float, double and std::complex<double>.
+// Builds a mechanism. Errors (exit 2): unknown name or option (the nearest known is named), a value out of
+// range. Instantiated for float, double and std::complex<double>.
 template <class T>
 std::unique_ptr<Mechanism<T>> MakeMechanism(const ResidualSpec& spec, int sites, int64_t dim);
 
