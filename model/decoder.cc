@@ -76,6 +76,7 @@ class Body : public Decoder {
 
   std::unique_ptr<Mechanism<float>> mechanism_;
   int embedding_ = 0;
+  std::unique_ptr<RopeTable> rope_;
   std::vector<AttentionSublayer<E>> attention_;
   std::vector<MlpSublayer<E>> mlp_;
   std::unique_ptr<LossHead<E>> head_;
@@ -100,9 +101,10 @@ Body<E>::Body(const ModelConfig& config)
       saved_(static_cast<size_t>(config.blocks)) {
   config_ = config;
   embedding_ = AddEmbedding(config, &parameters_);
+  if (config.positions == "rope") rope_ = std::make_unique<RopeTable>(config.context, config.head_dim());
   for (int64_t b = 0; b < config.blocks; ++b) {
     const std::string prefix = fmt::format("blocks.{}.", b);
-    attention_.emplace_back(config, prefix, &parameters_);
+    attention_.emplace_back(config, prefix, rope_.get(), &parameters_);
     mlp_.emplace_back(config, prefix, &parameters_);
   }
   head_ = std::make_unique<LossHead<E>>(config, embedding_, &parameters_);
@@ -274,7 +276,7 @@ std::unique_ptr<Decoder> MakeDecoder(const ModelConfig& config, Precision precis
 int64_t CountParameters(const ModelConfig& config, int64_t* residual) {
   ParameterSet set;
   const int embedding = AddEmbedding(config, &set);
-  const AttentionSublayer<float> attention(config, "", &set);
+  const AttentionSublayer<float> attention(config, "", nullptr, &set);
   const MlpSublayer<float> mlp(config, "", &set);
   const int block_end = set.count();
   const LossHead<float> head(config, embedding, &set);

@@ -47,13 +47,13 @@ const BFloat16* AsElement(int64_t size, const float* du, Buffer<BFloat16>* copy)
 
 template <class E>
 AttentionSublayer<E>::AttentionSublayer(const ModelConfig& config, const std::string& prefix,
-                                        ParameterSet* parameters)
+                                        const RopeTable* rope, ParameterSet* parameters)
     : dim_(config.dim),
       heads_(config.heads),
       kv_heads_(config.kv_heads),
       head_dim_(config.head_dim()),
       context_(config.context),
-      rotary_(config.positions == "rope"),
+      rope_(rope),
       eps_(config.norm_eps) {
   norm_ = parameters->Add({prefix + "attention.norm.weight", {dim_}, OneInit(), false});
   qkv_ = parameters->Add({prefix + "attention.qkv.weight", {Width(), dim_}, MatrixInit(), true});
@@ -62,9 +62,9 @@ AttentionSublayer<E>::AttentionSublayer(const ModelConfig& config, const std::st
 }
 
 template <class E>
-void AttentionSublayer<E>::Turn(SequenceShape shape, int64_t start, int direction, E* qkv) const {
-  if (!rotary_) return;
-  Rope({shape.rows(), shape.length, start, heads_ + kv_heads_, head_dim_, Width()}, direction, qkv);
+void AttentionSublayer<E>::TurnHeads(SequenceShape shape, int64_t start, Turn turn, E* qkv) const {
+  if (rope_ == nullptr) return;
+  Rope({shape.rows(), shape.length, start, heads_ + kv_heads_, Width()}, *rope_, turn, qkv);
 }
 
 template <class E>
@@ -78,7 +78,7 @@ void AttentionSublayer<E>::Project(const Weights<E>& weights, SequenceShape shap
   saved->lse.Resize(rows * heads_);
   RmsNorm(rows, dim_, x, weights.Master(norm_), eps_, saved->normed.data(), saved->rstd.data());
   Linear<E, E>(rows, dim_, Width(), saved->normed.data(), weights.Get(qkv_), saved->qkv.data());
-  Turn(shape, start, 1, saved->qkv.data());
+  TurnHeads(shape, start, Turn::kForward, saved->qkv.data());
 }
 
 template <class E>
@@ -144,7 +144,7 @@ void AttentionSublayer<E>::Backward(const Weights<E>& weights, SequenceShape sha
   const int64_t key = inner, value = inner + kv_heads_ * head_dim_;
   AttentionVjp(RowDims(shape, heads_, kv_heads_, head_dim_), qkv, qkv + key, qkv + value, saved.out.data(),
                saved.lse.data(), scratch->dout.data(), dqkv, dqkv + key, dqkv + value);
-  Turn(shape, 0, -1, dqkv);
+  TurnHeads(shape, 0, Turn::kBack, dqkv);
   LinearVjpWeight(rows, dim_, Width(), dqkv, saved.normed.data(), weights.Gradient(qkv_));
   LinearVjpInput<E, float>(rows, dim_, Width(), dqkv, weights.Get(qkv_), scratch->dnormed.data());
   RmsNormVjp(rows, dim_, x, weights.Master(norm_), saved.rstd.data(), scratch->dnormed.data(), dx,

@@ -39,7 +39,9 @@ class AttentionSublayer {
     Buffer<E> normed, qkv, out;
     Buffer<float> rstd, lse;
   };
-  AttentionSublayer(const ModelConfig& config, const std::string& prefix, ParameterSet* parameters);
+  // rope: null where positions are not rotary; outlives the sublayer.
+  AttentionSublayer(const ModelConfig& config, const std::string& prefix, const RopeTable* rope,
+                    ParameterSet* parameters);
   void Forward(const Weights<E>& weights, SequenceShape shape, const float* x, Saved* saved, float* u) const;
   // The same for tokens that follow those in `past`; their keys and values are appended to it.
   void Extend(const Weights<E>& weights, SequenceShape shape, const float* x, Saved* saved,
@@ -52,11 +54,11 @@ class AttentionSublayer {
   int64_t Width() const { return (heads_ + 2 * kv_heads_) * head_dim_; }
   void Project(const Weights<E>& weights, SequenceShape shape, int64_t start, const float* x,
                Saved* saved) const;
-  void Turn(SequenceShape shape, int64_t start, int direction, E* qkv) const;
+  void TurnHeads(SequenceShape shape, int64_t start, Turn turn, E* qkv) const;
   void Output(const Weights<E>& weights, int64_t rows, const Saved& saved, float* u) const;
 
   int64_t dim_, heads_, kv_heads_, head_dim_, context_;
-  bool rotary_;
+  const RopeTable* rope_;
   double eps_;
   int norm_, qkv_, output_;
 };

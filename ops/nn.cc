@@ -127,21 +127,22 @@ void SwiGluVjpBf16(int64_t width, const BFloat16* a, const BFloat16* dy, BFloat1
   SwiGluVjpRow(width, a, dy, da);
 }
 
-// Turns the pairs (x[i], x[i + half]) of one head by the angles whose cosines and sines are given.
+// Turns the pairs (x[i], x[i + half]) of one head by the angles whose cosines and sines are given; sign -1:
+// back.
 template <class E>
-void RopeHead(int64_t half, const float* cosine, const float* sine, E* x) {
+void RopeHead(int64_t half, const float* cosine, const float* sine, float sign, E* x) {
   ForLanes(half, [&](auto d, int64_t i) {
     const auto a = LoadF(d, x + i), b = LoadF(d, x + half + i);
-    const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
+    const auto c = hn::LoadU(d, cosine + i), s = hn::Mul(hn::Set(d, sign), hn::LoadU(d, sine + i));
     StoreF(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), x + i);
     StoreF(d, hn::MulAdd(a, s, hn::Mul(b, c)), x + half + i);
   });
 }
-void RopeF32(int64_t half, const float* cosine, const float* sine, float* x) {
-  RopeHead(half, cosine, sine, x);
+void RopeF32(int64_t half, const float* cosine, const float* sine, float sign, float* x) {
+  RopeHead(half, cosine, sine, sign, x);
 }
-void RopeBf16(int64_t half, const float* cosine, const float* sine, BFloat16* x) {
-  RopeHead(half, cosine, sine, x);
+void RopeBf16(int64_t half, const float* cosine, const float* sine, float sign, BFloat16* x) {
+  RopeHead(half, cosine, sine, sign, x);
 }
 
 HWY_INLINE float MaxOf(int64_t size, const float* x) {
@@ -342,28 +343,27 @@ void SwiGluVjp(int64_t rows, int64_t width, const E* a, const E* dy, E* da) {
   });
 }
 
-template <class E>
-void Rope(const RopeDims& dims, int direction, E* x) {
-  const auto kernel = STRATA_KERNEL(E, Rope);
-  const int64_t half = dims.head_dim / 2;
-  std::vector<float> cosines(static_cast<size_t>(dims.length * half)), sines(cosines.size());
-  ParallelFor(dims.length, kRows, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      for (int64_t i = 0; i < half; ++i) {
-        const double rate =
-            std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(dims.head_dim));
-        const double angle = static_cast<double>(dims.start + t) * rate;
-        cosines[static_cast<size_t>(t * half + i)] = static_cast<float>(std::cos(angle));
-        sines[static_cast<size_t>(t * half + i)] = static_cast<float>(direction * std::sin(angle));
-      }
+RopeTable::RopeTable(int64_t length, int64_t head_dim) : half_(head_dim / 2) {
+  for (int64_t t = 0; t < length; ++t) {
+    for (int64_t i = 0; i < half_; ++i) {
+      const double rate = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+      cosines_.push_back(static_cast<float>(std::cos(static_cast<double>(t) * rate)));
+      sines_.push_back(static_cast<float>(std::sin(static_cast<double>(t) * rate)));
     }
-  });
+  }
+}
+
+template <class E>
+void Rope(const RopeDims& dims, const RopeTable& table, Turn turn, E* x) {
+  const auto kernel = STRATA_KERNEL(E, Rope);
+  const int64_t half = table.half();
+  const float sign = turn == Turn::kForward ? 1.0f : -1.0f;
   ParallelFor(dims.rows, kRows, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      const float* cosine = cosines.data() + r % dims.length * half;
-      const float* sine = sines.data() + r % dims.length * half;
+      const int64_t position = dims.start + r % dims.length;
       for (int64_t h = 0; h < dims.heads; ++h) {
-        kernel(half, cosine, sine, x + r * dims.row_stride + h * dims.head_dim);
+        kernel(half, table.cosine(position), table.sine(position), sign,
+               x + r * dims.row_stride + h * 2 * half);
       }
     }
   });
@@ -461,7 +461,7 @@ float Dot(int64_t size, const E* a, const E* b) {
   template void GeluVjp(int64_t, const E*, const E*, E*);                                                    \
   template void SwiGlu(int64_t, int64_t, const E*, E*);                                                      \
   template void SwiGluVjp(int64_t, int64_t, const E*, const E*, E*);                                         \
-  template void Rope(const RopeDims&, int, E*);                                                              \
+  template void Rope(const RopeDims&, const RopeTable&, Turn, E*);                                           \
   template void CrossEntropy(int64_t, int64_t, const float*, const int32_t*, float, float*, E*);             \
   template void CausalSoftmax(int64_t, int64_t, int64_t, float, const float*, E*, float*);                   \
   template void CausalSoftmaxVjp(int64_t, int64_t, int64_t, float, const float*, const float*, const float*, \

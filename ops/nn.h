@@ -2,6 +2,7 @@
 #define STRATA_OPS_NN_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "ops/bfloat16.h"
 
@@ -32,14 +33,27 @@ void SwiGlu(int64_t rows, int64_t width, const E* a, E* y);
 template <class E>
 void SwiGluVjp(int64_t rows, int64_t width, const E* a, const E* dy, E* da);
 
-// Rotary positions (Su et al., arXiv 2104.09864): channels i and i + head_dim/2 of each head turn by
-// position * 10000^(-2i/head_dim). In place on the first `heads` heads of each row; row r has position
-// start + r mod length. direction -1 turns back: the VJP.
-struct RopeDims {
-  int64_t rows = 0, length = 0, start = 0, heads = 0, head_dim = 0, row_stride = 0;
+// Cosines and sines of rotary positions (Su et al., arXiv 2104.09864) for positions [0, length): channels i
+// and i + head_dim/2 of a head turn by position * 10000^(-2i/head_dim).
+class RopeTable {
+ public:
+  RopeTable(int64_t length, int64_t head_dim);
+  int64_t half() const { return half_; }
+  const float* cosine(int64_t position) const { return cosines_.data() + position * half_; }
+  const float* sine(int64_t position) const { return sines_.data() + position * half_; }
+
+ private:
+  int64_t half_;
+  std::vector<float> cosines_, sines_;
 };
+
+// Turns the first `heads` heads of each row in place; row r has position start + r mod length.
+struct RopeDims {
+  int64_t rows = 0, length = 0, start = 0, heads = 0, row_stride = 0;
+};
+enum class Turn { kForward, kBack };  // kBack undoes kForward and is its VJP
 template <class E>
-void Rope(const RopeDims& dims, int direction, E* x);
+void Rope(const RopeDims& dims, const RopeTable& table, Turn turn, E* x);
 
 // Softmax cross-entropy. logits [rows, vocab]; targets < 0 are skipped. losses [rows] in nats (0 where
 // skipped). With dlogits: assigned scale * (softmax - onehot), 0 where skipped.

@@ -149,10 +149,11 @@ TEST(Nn, SwiGluIsItsFormulaAndItsVjpTheDerivative) {
 }
 
 TEST(Nn, RopeTurnsPairsByPositionAndBack) {
-  const RopeDims dims{6, 3, 5, 2, 8, 20};  // 2 sequences of 3 tokens that start at position 5, rows 20 wide
+  const RopeTable table(8, 8);
+  const RopeDims dims{6, 3, 5, 2, 20};  // 2 sequences of 3 tokens that start at position 5, rows 20 wide
   const Floats x = RandomFloats(6 * 20, 8);
   Floats y = x;
-  Rope(dims, 1, y.data());
+  Rope(dims, table, Turn::kForward, y.data());
   for (int64_t r = 0; r < 6; ++r) {
     for (int64_t h = 0; h < 2; ++h) {
       for (int64_t i = 0; i < 4; ++i) {
@@ -166,7 +167,7 @@ TEST(Nn, RopeTurnsPairsByPositionAndBack) {
     for (int64_t c = 16; c < 20; ++c)
       EXPECT_EQ(y[static_cast<size_t>(r * 20 + c)], x[static_cast<size_t>(r * 20 + c)]);
   }
-  Rope(dims, -1, y.data());
+  Rope(dims, table, Turn::kBack, y.data());
   ExpectNear(y, Doubles(x.begin(), x.end()), 1e-6);
 }
 
