@@ -286,7 +286,8 @@ int64_t CountParameters(const ModelConfig& config, int64_t* residual) {
     total += set.spec(i).size() * (in_block ? config.blocks : 1);
   }
   int64_t of_residual = 0;
-  for (const Parameter& parameter : MechanismOf(config)->Parameters()) of_residual += parameter.size();
+  const auto mechanism = MechanismOf(config);
+  for (const Parameter& parameter : mechanism->Parameters()) of_residual += parameter.size();
   if (residual != nullptr) *residual = of_residual;
   return total + of_residual;
 }
