@@ -3,12 +3,14 @@
 
 A pre-norm decoder with a plain residual connection: 8 blocks, width 256, 4 heads, GELU MLP of 1024,
 vocabulary 4096, context 256, batch 8, tied head, AdamW. Prints one JSON line per precision with the median
-over the steps after the first two. On Debian: apt-get install python3-torch; /usr/bin/python3 FILE.
+over the steps after the first two. On Debian: apt-get install python3-torch libopenblas0, then
+/usr/bin/python3 FILE; without OpenBLAS its f32 products are many times slower, and the script says so.
 """
 
 import argparse
 import json
 import statistics
+import sys
 import time
 
 import torch
@@ -81,6 +83,18 @@ def tokens_per_second(dtype, steps):
     return BATCH * CONTEXT / statistics.median(seconds[2:])
 
 
+def warn_of_slow_products():
+    a, b = torch.randn(512, 512), torch.randn(512, 512)
+    seconds = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - begin)
+    rate = 2 * 512**3 / min(seconds) / 1e9
+    if rate < 10:
+        print(f"torch_train: f32 products reach {rate:.1f} GFLOP/s; install OpenBLAS first", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=5, help="counted steps per precision")
@@ -88,6 +102,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.threads > 0:
         torch.set_num_threads(arguments.threads)
+    warn_of_slow_products()
     for precision in ("f32", "bf16"):
         rate = tokens_per_second(precision, arguments.steps)
         print(
