@@ -3,7 +3,7 @@
 
 A pre-norm decoder with a plain residual connection: 8 blocks, width 256, 4 heads, GELU MLP of 1024,
 vocabulary 4096, context 256, batch 8, tied head, AdamW. Prints one JSON line per precision with the median
-over the steps after the first two. On Debian: apt-get install python3-torch libopenblas0, then
+over the steps after the first. On Debian: apt-get install python3-torch libopenblas0, then
 /usr/bin/python3 FILE; without OpenBLAS its f32 products are many times slower, and the script says so.
 """
 
@@ -72,7 +72,7 @@ def tokens_per_second(dtype, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     tokens, targets = torch.randint(0, VOCAB, (2, BATCH, CONTEXT))
     seconds = []
-    for _ in range(steps + 2):
+    for _ in range(steps + 1):
         begin = time.perf_counter()
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
@@ -80,7 +80,7 @@ def tokens_per_second(dtype, steps):
         loss.backward()
         optimizer.step()
         seconds.append(time.perf_counter() - begin)
-    return BATCH * CONTEXT / statistics.median(seconds[2:])
+    return BATCH * CONTEXT / statistics.median(seconds[1:])
 
 
 def warn_of_slow_products():
@@ -97,7 +97,7 @@ def warn_of_slow_products():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=5, help="counted steps per precision")
+    parser.add_argument("--steps", type=int, default=3, help="counted steps per precision")
     parser.add_argument("--threads", type=int, default=0, help="0: as many as PyTorch takes")
     arguments = parser.parse_args()
     if arguments.threads > 0:
