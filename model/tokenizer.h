@@ -9,8 +9,8 @@
 
 namespace strata {
 
-// Text to token ids and back. Two kinds: bytes (256 ids, any input) and a SentencePiece BPE (valid UTF-8
-// only).
+// Text to token ids and back. Three kinds: bytes (256 ids, any input), a SentencePiece model (valid UTF-8
+// only) and ready-made ids (no text at all).
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -26,11 +26,18 @@ class Tokenizer {
 };
 
 std::unique_ptr<Tokenizer> MakeByteTokenizer();
-std::unique_ptr<Tokenizer> LoadTokenizer(
-    const std::string& spec);  // "bytes" or path of a SentencePiece model
-// Trains a BPE with byte fallback on the text and returns it. Error if the text cannot support the
-// vocabulary.
+// For ready-made ids: Encode is an Error, Decode prints the ids separated by blanks. vocab 0: open, the data
+// decides.
+std::unique_ptr<Tokenizer> MakeIdTokenizer(int64_t vocab);
+// "bytes", "ids" or the path of a SentencePiece model.
+std::unique_ptr<Tokenizer> LoadTokenizer(const std::string& spec);
+// Trains a BPE with byte fallback on the text and returns it: Decode(Encode(x)) == x for all valid UTF-8. The
+// result depends on text and vocab alone. Error if the text cannot support the vocabulary; it names the
+// largest one that it can.
 std::unique_ptr<Tokenizer> TrainBpe(const std::string& text, int64_t vocab);
+
+// Offset of the first byte that is not part of well-formed UTF-8, or -1.
+int64_t FindInvalidUtf8(std::string_view text);
 
 }  // namespace strata
 
