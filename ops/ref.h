@@ -1,6 +1,7 @@
 #ifndef STRATA_OPS_REF_H_
 #define STRATA_OPS_REF_H_
 
+#include <cstddef>
 #include <vector>
 
 #include "ops/mix.h"
