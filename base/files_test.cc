@@ -2,14 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
-#include <functional>
 
-#include "base/error.h"
+#include "base/testing.h"
 
 namespace strata {
 namespace {
@@ -18,46 +15,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// The message of the Error that `f` throws; "" if it throws none.
-std::string ErrorOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-// Lets no file grow beyond `bytes` for the length of a scope: writing fails as on a full disk.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit small = {bytes, old_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &old_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit old_;
-  void (*handler_)(int);
-};
-
-class FilesTest : public testing::Test {
- protected:
-  FilesTest() {
-    std::string name = testing::TempDir() + "strata-files-XXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  ~FilesTest() override { fs::remove_all(folder_); }
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-
-  std::string folder_;
-};
+using FilesTest = FolderTest;
 
 TEST_F(FilesTest, ReadsBackWhatWasWritten) {
   std::string contents;

@@ -4,26 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <functional>
 
-#include "base/error.h"
-#include "base/files.h"
 #include "base/random.h"
+#include "base/testing.h"
 
 namespace strata {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string ErrorOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 std::string Korean() { return ReadFile(std::string(STRATA_SOURCE_DIR) + "/docs/examples/text/korean.txt"); }
 
