@@ -144,8 +144,8 @@ template <class T>
 const T* Walker<T>::BeginBack(const T* dx, T* dp) {
   assert(keeps_ && site_ == mechanism_.sites());
   dp_ = dp;
-  site_ = mechanism_.sites();
-  const Rule rule = mechanism_.At(site_);
+  back_ = mechanism_.sites();
+  const Rule rule = mechanism_.At(back_);
   const auto slots = static_cast<size_t>(rule.slots);
   if (gradients_.size() < slots) gradients_.resize(slots);
   ds_.tokens = tokens_;
@@ -170,29 +170,29 @@ const T* Walker<T>::Back(const T* dx) {
 template <class T>
 void Walker<T>::Retreat(const T* dx) {
   if constexpr (std::is_floating_point_v<T>) {
-    const Rule rule = mechanism_.At(site_);
-    const State<T>& state = states_[Index(site_)];
-    const Coefs<T>& coefs = coefs_[Index(site_)];
+    const Rule rule = mechanism_.At(back_);
+    const State<T>& state = states_[Index(back_)];
+    const Coefs<T>& coefs = coefs_[Index(back_)];
     ReadVjp(Dims(rule.slots), rule.read, coefs.read.data(), state.slots.data(), dx, ds_.slots.data(),
             dcoefs_.read.data());
-    mechanism_.ControlVjp(site_, p_, state, coefs, &dcoefs_, ds_, dp_);
+    mechanism_.ControlVjp(back_, p_, state, coefs, &dcoefs_, ds_, dp_);
   }
 }
 
 template <class T>
 const T* Walker<T>::Undo() {
   if constexpr (std::is_floating_point_v<T>) {
-    if (site_ == 0) {
+    if (back_ == 0) {
       if (ds_.slots.size() == 1) return ds_.slots[0];
       du_.Resize(tokens_ * mechanism_.dim());
       Read(Dims(static_cast<int>(ds_.slots.size())), Coef::kOne, static_cast<const T*>(nullptr),
            ds_.slots.data(), du_.data());
       return du_.data();
     }
-    --site_;
-    const Rule rule = mechanism_.At(site_);
-    const State<T>& state = states_[Index(site_)];
-    const Coefs<T>& coefs = coefs_[Index(site_)];
+    --back_;
+    const Rule rule = mechanism_.At(back_);
+    const State<T>& state = states_[Index(back_)];
+    const Coefs<T>& coefs = coefs_[Index(back_)];
     SizeCoefs(rule, &dcoefs_);
     dcoefs_.read.Fill(T(0));
     dcoefs_.keep.Fill(T(0));
@@ -204,12 +204,12 @@ const T* Walker<T>::Undo() {
     }
     if (AddsUpdate(rule)) return ds_.slots[static_cast<size_t>(rule.closed)];
     du_.Resize(tokens_ * mechanism_.dim());
-    const T* u = updates_[Index(site_)];
+    const T* u = updates_[Index(back_)];
     WriteVjp(Dims(rule.open()), rule.keep, coefs.keep.data(), rule.write, coefs.write.data(),
              state.slots.data() + rule.closed, u, ds_.slots.data() + rule.closed, du_.data(),
              dcoefs_.keep.data(), dcoefs_.write.data());
     if (rule.sees_update) {
-      mechanism_.ReviewVjp(site_, p_, state, u, coefs, &dcoefs_, ds_, du_.data(), dp_);
+      mechanism_.ReviewVjp(back_, p_, state, u, coefs, &dcoefs_, ds_, du_.data(), dp_);
     }
     return du_.data();
   } else {

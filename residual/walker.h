@@ -52,8 +52,8 @@ class Walker {
   size_t Index(int site) const { return keeps_ ? static_cast<size_t>(site) : 0; }
   T* Take();                  // the next buffer [tokens, dim] of the pool
   const T* Arrive();          // decides and reads at site_
-  void Retreat(const T* dx);  // gradients of what Arrive did at site_
-  const T* Undo();            // gradient of the write before site_; steps back
+  void Retreat(const T* dx);  // gradients of what Arrive did at back_
+  const T* Undo();            // gradient of the write before back_; steps back
   void SizeCoefs(const Rule& rule, Coefs<T>* coefs) const;
 
   const Mechanism<T>& mechanism_;
@@ -61,7 +61,7 @@ class Walker {
   const T* p_ = nullptr;
   T* dp_ = nullptr;
   int64_t tokens_ = 0;
-  int site_ = 0;
+  int site_ = 0, back_ = 0;  // forward and backward
   // Values: in training one state and one set of coefficients a site, in inference one of each.
   std::vector<Buffer<T>> pool_;
   size_t used_ = 0;

@@ -1,0 +1,296 @@
+// Corners where two mechanisms, or a mechanism and arithmetic, must coincide; extreme numbers; initial
+// values.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "residual/sinkhorn.h"
+#include "residual/testing.h"
+
+namespace strata {
+namespace {
+
+using Values = std::vector<Numbers<double>>;
+
+Values Walk(const Toy<double>& toy, const Numbers<double>& e) {
+  Walker<double> walker(*toy.mechanism, Walker<double>::Mode::kInfer);
+  return Forward(toy, &walker, e);
+}
+
+void ExpectNear(const Values& a, const Values& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t s = 0; s < a.size(); ++s) {
+    for (size_t i = 0; i < a[s].size(); ++i) EXPECT_NEAR(a[s][i], b[s][i], tolerance) << "site " << s;
+  }
+}
+
+// Full attention residuals without slots, blocks or a walker: a growing list of everything said so far.
+Values FullAttention(const Toy<double>& toy, const Numbers<double>& e) {
+  Values sources{e}, all;
+  for (int s = 0; s <= toy.sites; ++s) {
+    const double* query = toy.parameters.data() + 2 * s * toy.dim;
+    Numbers<double> x(e.size(), 0.0);
+    double total = 0;
+    for (const auto& v : sources) {
+      double sq = 0, dot = 0;
+      for (size_t d = 0; d < v.size(); ++d) {
+        sq += v[d] * v[d];
+        dot += query[d] * query[static_cast<size_t>(toy.dim) + d] * v[d];
+      }
+      const double weight = std::exp(dot / std::sqrt(sq / static_cast<double>(toy.dim) + 1e-6));
+      total += weight;
+      for (size_t d = 0; d < v.size(); ++d) x[d] += weight * v[d];
+    }
+    for (double& v : x) v /= total;
+    all.push_back(x);
+    Numbers<double> u(x.size());
+    if (s < toy.sites) toy.Sublayer(s, 1, x.data(), u.data());
+    sources.push_back(u);
+  }
+  return all;
+}
+
+TEST(Corners, AttnResWithBlockOneIsFull) {
+  for (const int sites : {1, 2, 8}) {
+    Toy<double> toy("attnres:block=1", sites, 5);
+    toy.Randomise(1);
+    const auto e = RandomNumbers(5, 1, 2);
+    ExpectNear(Walk(toy, e), FullAttention(toy, e), 1e-14);
+  }
+}
+
+TEST(Corners, AttnResWithOneBlockReadsTheEmbeddingAndTheSumOfUpdates) {
+  Toy<double> toy("attnres:block=50", 4, 3), same("attnres:block=4", 4, 3);
+  toy.Randomise(3);
+  same.Randomise(3);
+  const auto e = RandomNumbers(3, 1, 4);
+  EXPECT_EQ(Walk(toy, e), Walk(same, e));
+  for (int s = 1; s <= 4; ++s) EXPECT_EQ(toy.mechanism->At(s).slots, 2);
+}
+
+TEST(Corners, OneSourceIsTheIdentityWithGradientsExactlyZero) {
+  Toy<double> toy("attnres:block=2", 3, 5);
+  toy.Randomise(5);
+  const auto e = RandomNumbers(4 * 5, 1, 6), cotangent = RandomNumbers(4 * 5, 1, 7);
+  Walker<double> walker(*toy.mechanism, Walker<double>::Mode::kTrain);
+  const auto x = Forward(toy, &walker, e);
+  EXPECT_EQ(x[0], e);
+  const auto g = Backward(toy, &walker, x, cotangent);
+  for (size_t i = 0; i < 2 * 5; ++i) EXPECT_EQ(g.parameters[i], 0);
+  for (size_t i = 2 * 5; i < g.parameters.size(); ++i) EXPECT_NE(g.parameters[i], 0);
+}
+
+TEST(Corners, ZeroQueryReadsTheMeanAndAnEqualSourceCountsTwice) {
+  Toy<double> toy("attnres:block=1", 3, 2);
+  toy.SetInitial();
+  Walker<double> walker(*toy.mechanism, Walker<double>::Mode::kTrain);
+  const Numbers<double> e{3, 9};
+  const Numbers<double> updates[] = {{3, 9}, {0, 3}, {6, 6}};
+  const double* x = walker.Begin(toy.parameters.data(), e.data(), 1);
+  Values all{{x, x + 2}};
+  for (const auto& u : updates) {
+    std::copy(u.begin(), u.end(), walker.update());
+    x = walker.Next();
+    all.push_back({x, x + 2});
+  }
+  ExpectNear(all, {{3, 9}, {3, 9}, {2, 7}, {3, 6.75}}, 1e-15);
+  // e and u_0 are equal: with a query they weigh like one source of twice the weight.
+  toy.parameters[4 * 2] = 1;  // sites.2.query
+  walker.Begin(toy.parameters.data(), e.data(), 1);
+  for (int s = 0; s < 2; ++s) {
+    std::copy(updates[s].begin(), updates[s].end(), walker.update());
+    x = walker.Next();
+  }
+  const double twice = 2 * std::exp(3 / std::sqrt(45 + 1e-6)), once = std::exp(0 / std::sqrt(4.5));
+  EXPECT_NEAR(x[0], twice * 3 / (twice + once), 1e-15);
+  EXPECT_NEAR(x[1], (twice * 9 + once * 3) / (twice + once), 1e-14);
+}
+
+TEST(Corners, MhcInThePapersFormIsV4WithoutEps) {
+  for (const int slots : {1, 3, 4}) {
+    Toy<double> paper(fmt::format("mhc:slots={},form=paper", slots), 5, 6);
+    Toy<double> v4(fmt::format("mhc:slots={},eps=0", slots), 5, 6);
+    paper.Randomise(8);
+    v4.Randomise(8);
+    const auto e = RandomNumbers(3 * 6, 1, 9);
+    ExpectNear(Walk(paper, e), Walk(v4, e), 3e-16);
+  }
+}
+
+TEST(Corners, MhcWithOneSlotAndOpenGatesIsThePlainResidual) {
+  Toy<double> mhc("mhc:slots=1,form=paper", 6, 4), standard("standard", 6, 4);
+  mhc.Randomise(10);
+  standard.weights = mhc.weights;
+  size_t at = 0;
+  for (const Parameter& p : mhc.mechanism->Parameters()) {
+    const bool bias = p.name.find("bias") != std::string::npos;
+    for (int64_t i = 0; i < p.size(); ++i) mhc.parameters[at++] = bias && i == 0 ? 60 : 0;
+  }
+  const auto e = RandomNumbers(2 * 4, 1, 11);
+  ExpectNear(Walk(mhc, e), Walk(standard, e), 1e-15);
+}
+
+// Site 0 puts a mark on slot 0 alone; site 1 shifts the slots by one: slot k + 1 takes what slot k was.
+TEST(Orientation, ACyclicShiftMovesEverySlotToTheNext) {
+  constexpr int kSlots = 4;
+  Toy<double> toy("mhc:slots=4", 3, 1);
+  size_t at = 0;
+  int site = -1;
+  for (const Parameter& p : toy.mechanism->Parameters()) {
+    const bool bias = p.name.find("bias") != std::string::npos;
+    site += p.name.find("projection") != std::string::npos ? 1 : 0;
+    for (int i = 0; i < p.size(); ++i, ++at) {
+      if (!bias) continue;
+      const int to = (i - 2 * kSlots) / kSlots, from = (i - 2 * kSlots) % kSlots;
+      if (i < kSlots) {
+        toy.parameters[at] = 0;
+      } else if (i < 2 * kSlots) {
+        toy.parameters[at] = site == 0 && i == kSlots ? 60 : -60;
+      } else {
+        toy.parameters[at] = to == (from + (site > 0 ? 1 : 0)) % kSlots ? 30 : -30;
+      }
+    }
+  }
+  Walker<double> walker(*toy.mechanism, Walker<double>::Mode::kTrain);
+  const double e = 1;
+  walker.Begin(toy.parameters.data(), &e, 1);
+  for (int s = 0; s < 3; ++s) {
+    *walker.update() = 5;
+    walker.Next();
+  }
+  for (int s = 1; s <= 3; ++s) {
+    for (int k = 0; k < kSlots; ++k) {
+      EXPECT_NEAR(walker.state(s).slots[static_cast<size_t>(k)][0], k == s - 1 ? 11 : 1, 2e-4)
+          << s << " slot " << k;
+    }
+  }
+}
+
+template <class T>
+void CheckSinkhorn(int n, double eps, const std::vector<double>& logits) {
+  constexpr int kLanes = Sinkhorn<T>::kLanes;
+  const Sinkhorn<T> sinkhorn(n, 20, eps);
+  std::vector<T> in(static_cast<size_t>(sinkhorn.size())),
+      history(static_cast<size_t>(sinkhorn.history_size()));
+  std::vector<T> g(in.size());
+  Random random(1);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<T>(logits[i / kLanes]);
+  for (T& v : g) v = static_cast<T>(random.Normal());
+  sinkhorn.Forward(in.data(), history.data());
+  const T* result = sinkhorn.Result(history.data());
+  for (int j = 0; j < n; ++j) {
+    double row = 0;
+    for (int k = 0; k < n; ++k) {
+      const double v = static_cast<double>(result[(j * n + k) * kLanes]);
+      EXPECT_TRUE(std::isfinite(v) && v >= 0);
+      EXPECT_EQ(result[(j * n + k) * kLanes], result[(j * n + k) * kLanes + kLanes - 1]) << "lanes differ";
+      row += v;
+    }
+    EXPECT_NEAR(row, eps == 0 ? 1 : 1 / (1 + eps), eps == 0 ? 2e-7 : 3e-6) << "row " << j;
+  }
+  sinkhorn.Vjp(history.data(), g.data());
+  for (const T v : g) EXPECT_TRUE(std::isfinite(v) && std::abs(v) < 1e3) << v;
+}
+
+TEST(Extremes, SinkhornStaysFiniteWithRowsOfOneForwardAndBackward) {
+  for (const int n : {1, 2, 3, 4, 5, 8}) {
+    const auto size = static_cast<size_t>(n * n);
+    std::vector<std::vector<double>> cases;
+    for (const double scale : {1.0, 4.0, 50.0}) {
+      cases.push_back(RandomNumbers(n * n, scale, static_cast<uint64_t>(n)));
+    }
+    for (const double at : {90.0, -90.0, 200.0, -200.0}) {
+      std::vector<double> row(size, 0.0), column(size, 0.0), diagonal(size, -at);
+      for (int i = 0; i < n; ++i) {
+        row[static_cast<size_t>(i)] = at;
+        column[static_cast<size_t>(i * n)] = at;
+        diagonal[static_cast<size_t>(i * n + i)] = at;
+      }
+      for (const auto& logits : {row, column, diagonal}) cases.push_back(logits);
+    }
+    for (const auto& logits : cases) {
+      SCOPED_TRACE(n);
+      CheckSinkhorn<float>(n, 1e-6, logits);
+      CheckSinkhorn<double>(n, 1e-6, logits);
+      CheckSinkhorn<double>(n, 0, logits);  // what the paper's form runs, for float models too
+    }
+  }
+}
+
+TEST(Extremes, RowsOfThePapersFormSumToOneInFloat) {
+  Toy<float> toy("mhc:form=paper", 3, 8);
+  toy.Randomise(12);
+  for (float& v : toy.parameters) v *= 4;
+  Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+  Forward(toy, &walker, Cast<float>(RandomNumbers(100 * 8, 1, 13)));
+  for (int s = 0; s < 3; ++s) {
+    const Buffer<float>& keep = walker.coefs(s).keep;
+    ASSERT_EQ(keep.size(), 100 * 16);
+    for (int64_t i = 0; i < keep.size(); i += 4) {
+      EXPECT_NEAR(double{keep[i]} + double{keep[i + 1]} + double{keep[i + 2]} + double{keep[i + 3]}, 1, 2e-7);
+    }
+    for (const float write :
+         Numbers<float>(walker.coefs(s).write.data(), walker.coefs(s).write.data() + 400)) {
+      EXPECT_TRUE(write >= 0 && write <= 2);
+    }
+  }
+}
+
+bool Finite(const Numbers<float>& numbers) {
+  for (const float v : numbers) {
+    if (!std::isfinite(v)) return false;
+  }
+  return true;
+}
+
+// Sources up to the largest floats: squares overflow from about 1.8e19 on.
+TEST(Extremes, HugeAndZeroSourcesKeepAttnResFiniteAndExact) {
+  constexpr int64_t kDim = 16;
+  for (const double size : {0.0, 1e-30, 1e10, 1e19, 3e30, 3e38}) {
+    Toy<float> toy("attnres:block=1", 2, kDim);
+    Toy<double> exact("attnres:block=1", 2, kDim);
+    exact.Randomise(14);
+    exact.parameters = RandomNumbers(static_cast<int64_t>(exact.parameters.size()), 0.3, 14);
+    toy.parameters = Cast<float>(exact.parameters);
+    exact.parameters = Numbers<double>(toy.parameters.begin(), toy.parameters.end());
+    Numbers<float> huge(kDim), one(kDim, 1.0f);
+    for (size_t d = 0; d < huge.size(); ++d) huge[d] = static_cast<float>(size * (d % 3 == 0 ? 1 : -0.5));
+    const auto run = [&]<class T>(const Toy<T>& t, Walker<T>* walker) {
+      const Numbers<T> e(one.begin(), one.end()), u(huge.begin(), huge.end());
+      walker->Begin(t.parameters.data(), e.data(), 1);
+      const T* x = nullptr;
+      for (int s = 0; s < 2; ++s) {
+        std::copy(u.begin(), u.end(), walker->update());
+        x = walker->Next();
+      }
+      return Numbers<T>(x, x + kDim);
+    };
+    Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+    Walker<double> reference(*exact.mechanism, Walker<double>::Mode::kTrain);
+    const auto x = run(toy, &walker);
+    const auto expected = run(exact, &reference);
+    for (size_t d = 0; d < kDim; ++d) EXPECT_NEAR(x[d], expected[d], 1e-5 * std::max(size, 1.0)) << size;
+    Numbers<float> dp(toy.parameters.size()), dx(kDim, 0.01f);
+    const float* du = walker.BeginBack(dx.data(), dp.data());
+    for (int s = 0; s < 2; ++s) {
+      EXPECT_TRUE(Finite({du, du + kDim})) << size;
+      du = walker.Back(dx.data());
+    }
+    EXPECT_TRUE(Finite({du, du + kDim})) << size;
+    EXPECT_TRUE(Finite(dp)) << size;
+  }
+}
+
+TEST(Extremes, HugeAndZeroStatesKeepMhcFinite) {
+  for (const float size : {0.0f, 1e-30f, 1e19f, 1e30f, 1e37f}) {
+    Toy<float> toy("mhc", 2, 8);
+    toy.Randomise(15);
+    Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+    const auto x = Forward(toy, &walker, Numbers<float>(8, size));
+    for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << size;
+  }
+}
+
+}  // namespace
+}  // namespace strata
