@@ -179,14 +179,14 @@ void Run::Evaluate(StepRecord* record) {
 
 void Run::Save() {
   ParameterSet& parameters = decoder_->parameters();
-  if (!std::isfinite(SumOfSquares(parameters.total(), parameters.values()))) FailNonFinite("weights", NAN);
+  if (!AllFinite(parameters.total(), parameters.values())) FailNonFinite("weights", NAN);
   SaveCheckpoint(options_.out, config_, &parameters, &optimizer_, state_);
   saved_step_ = state_.step;
 }
 
 void Run::FailNonFinite(const char* what, double value) {
   const std::string first = decoder_->FirstNonFinite();
-  Fail("step {}: expected a finite {}, got {}; first non-finite tensor: {}; {}", state_.step + 1, what, value,
+  Fail("step {}: expected finite {}, got {}; first non-finite tensor: {}; {}", state_.step + 1, what, value,
        first.empty() ? what : first,
        saved_step_ < 0 ? "no checkpoint was written yet; a smaller --lr helps"
                        : fmt::format("the checkpoint of step {} is kept", saved_step_));

@@ -1,0 +1,256 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace strata {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+// Runs the program through the shell, as a user would.
+class ToolsTest : public ::testing::Test {
+ protected:
+  ToolsTest() {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fs::temp_directory_path() / fmt::format("strata-tools-{}-{}", info->name(), getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    std::ofstream text(folder_ + "/text.txt");
+    for (int i = 0; i < 300; ++i) text << "Layer " << i % 17 << " rests on layer " << (i * 7) % 13 << ".\n";
+  }
+  ~ToolsTest() override { fs::remove_all(folder_); }
+
+  Result Run(const std::string& arguments) const {
+    const std::string command =
+        fmt::format("cd '{}' && '{}' {} >out.tmp 2>err.tmp", folder_, STRATA_EXECUTABLE, arguments);
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(folder_ + "/out.tmp"),
+            ReadFile(folder_ + "/err.tmp")};
+  }
+  // A small run on the text in folder `out`.
+  Result Train(const std::string& out, const std::string& more = "") const {
+    return Run(
+        fmt::format("train --blocks 2 --dim 16 --heads 2 --context 16 --batch 2 --steps 6 --evaluate 3 "
+                    "--precision f32 --threads 1 --text text.txt --out {} {}",
+                    out, more));
+  }
+  // Fails with one line `strata: ...` that contains `part`.
+  void ExpectError(const Result& result, int code, const std::string& part) const {
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_EQ(result.err.substr(0, 8), "strata: ");
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(part));
+  }
+
+  std::string folder_;
+};
+
+TEST_F(ToolsTest, HelpOfEveryCommand) {
+  const Result help = Run("--help");
+  EXPECT_EQ(help.code, 0);
+  for (const char* command : {"train", "eval", "generate", "tokenize", "mechanisms"}) {
+    EXPECT_THAT(help.out, HasSubstr(command));
+    const Result one = Run(std::string(command) + " --help");
+    EXPECT_EQ(one.code, 0) << one.err;
+    EXPECT_THAT(one.out, HasSubstr(fmt::format("Usage: strata {}", command)));
+    EXPECT_THAT(one.out, HasSubstr("--json"));
+  }
+  const std::string train = Run("train --help").out;
+  for (const char* group : {"\nModel:", "\nTraining:", "\nData:", "\nOutput:"})
+    EXPECT_THAT(train, HasSubstr(group));
+  EXPECT_THAT(train, HasSubstr("peak learning rate [0.001]"));
+  EXPECT_THAT(Run("--version").out, HasSubstr("strata "));
+  EXPECT_EQ(Run("").code, 2);
+}
+
+TEST_F(ToolsTest, UnknownNamesNameTheNearest) {
+  ExpectError(Run("trian"), 2, "trian: unknown command; did you mean train?");
+  ExpectError(Train("run", "--blcks 3"), 2, "unknown option --blcks; did you mean --blocks?");
+  ExpectError(Train("run", "--residual attnrse"), 2, "did you mean \"attnres\"?");
+  ExpectError(Train("run", "surplus"), 2, "surplus");
+  EXPECT_FALSE(fs::exists(folder_ + "/run"));
+}
+
+TEST_F(ToolsTest, ImpossibleSizesAreUsageErrors) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--blocks=1e30", "--blocks: expected an integer, got 1e30"},
+      {"--blocks=100000000000000000000", "--blocks: expected an integer"},
+      {"--blocks=1000000000", "--blocks: expected 1 to "},
+      {"--blocks=0", "--blocks: expected 1 to "},
+      {"--dim=-16", "--dim: expected 1 to "},
+      {"--dim=9223372036854775807", "--dim: expected 1 to "},
+      {"--heads=3", "--heads: expected a divisor of --dim 128, got 3"},
+      {"--heads=128", "--heads: expected an even width per head"},
+      {"--kv-heads=3", "--kv-heads: expected a divisor of --heads 4, got 3"},
+      {"--mlp=-1", "--mlp: expected 0 to "},
+      {"--vocab=300", "--vocab: expected 256 (the tokenizer's), got 300"},
+      {"--vocab=1", "--vocab: expected 2 to "},
+      {"--context=0", "--context: expected 1 to "},
+      {"--residual=attnres:block=0", "block"},
+      {"--residual=attnres:blok=2", "block"},
+      {"--residual=mhc:slots=x", "slots"},
+      {"--activation=relu", "--activation: expected swiglu or gelu, got relu"},
+      {"--positions=sin", "--positions: expected rope or none, got sin"},
+      {"--batch=1000000 --context=10000000", "--batch: expected a model and batch of less than 2^60 bytes"},
+      {"--batch=0", "--batch: expected 1 to "},
+      {"--steps=0", "--steps: expected 1 to "},
+      {"--steps 5 --tokens 9", "--tokens: expected one of --steps and --tokens, got both"},
+      {"--lr=0", "--lr: expected a number above 0, got 0"},
+      {"--lr=nan", "--lr: expected a finite number, got nan"},
+      {"--schedule=linear", "--schedule: expected cosine, wsd or constant, got linear"},
+      {"--beta2=1", "--beta2: expected 0 to below 1, got 1"},
+      {"--precision=f16", "--precision: expected f32, bf16 or auto, got f16"},
+      {"--threads=-1", "--threads: expected 0 to 4096, got -1"},
+      {"--seed=-1", "--seed: expected 0 to "},
+  };
+  for (const auto& [options, part] : cases) {
+    ExpectError(Run(std::string("train --text text.txt --out run --quiet ") + options), 2, part);
+  }
+  EXPECT_FALSE(fs::exists(folder_ + "/run"));
+}
+
+TEST_F(ToolsTest, RefusesMoreMemoryThanThereIs) {
+  const Result result =
+      Run("train --text text.txt --out run --quiet --batch 100000 --context 1000 --dim 1024 --blocks 32");
+  ExpectError(result, 1, "(free now), got ");
+  EXPECT_THAT(result.err, HasSubstr("--batch"));
+  EXPECT_FALSE(fs::exists(folder_ + "/run"));
+}
+
+TEST_F(ToolsTest, ConfigFilesAreCheckedAndTheCommandLineWins) {
+  const auto config = [&](const std::string& text) {
+    std::ofstream(folder_ + "/c.json", std::ios::binary) << text;
+    return Train("run", "--config c.json");
+  };
+  ExpectError(config("{\"sede\": 3}"), 2, "c.json: unknown option \"sede\"; did you mean \"seed\"?");
+  ExpectError(config("{\"seed\": \"three\"}"), 2, "c.json: \"seed\": expected an integer, got \"three\"");
+  ExpectError(config("{\"blocks\": 1.5}"), 2, "c.json: \"blocks\": expected an integer, got 1.5");
+  ExpectError(config(std::string("\x7f"
+                                 "ELF\0\0",
+                                 6)),
+              2, "c.json: expected a JSON object");
+  ExpectError(Train("run", "--config missing.json"), 2, "missing.json");
+  EXPECT_FALSE(fs::exists(folder_ + "/run"));
+  EXPECT_EQ(config("{\"seed\": 3, \"steps\": 99, \"kv-heads\": 1}").code, 0);
+  const auto written = nlohmann::json::parse(ReadFile(folder_ + "/run/config.json"));
+  EXPECT_EQ(written["seed"], 3);
+  EXPECT_EQ(written["kv-heads"], 1);
+  EXPECT_EQ(written["steps"], 6);
+  EXPECT_EQ(written["format"], 1);
+  // A run's config.json is itself a config file.
+  EXPECT_EQ(Run("train --config run/config.json --out again --quiet").code, 0);
+  EXPECT_TRUE(ReadFile(folder_ + "/run/model.safetensors") == ReadFile(folder_ + "/again/model.safetensors"));
+}
+
+TEST_F(ToolsTest, TrainsResumesScoresAndWrites) {
+  const Result trained = Train("run", "--json --residual attnres:block=2");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(trained.err.substr(0, 7), "memory:");
+  const auto json = nlohmann::json::parse(trained.out);
+  EXPECT_EQ(json["step"], 6);
+  EXPECT_EQ(json["tokens"], 6 * 2 * 16);
+  EXPECT_EQ(json["interrupted"], false);
+  EXPECT_GT(json["validation_loss"].get<double>(), 1.0);
+  EXPECT_LT(json["validation_loss"].get<double>(), 6.0);
+
+  ExpectError(Train("run"), 2, "run: expected an empty folder (or --resume)");
+  const Result more = Run("train --resume --out run --steps 8 --json --quiet");
+  ASSERT_EQ(more.code, 0) << more.err;
+  EXPECT_EQ(more.err, "");
+  EXPECT_EQ(nlohmann::json::parse(more.out)["step"], 8);
+  ExpectError(Run("train --resume --out run --lr 5 --quiet"), 2, "--resume: expected lr 0.001");
+
+  const Result scored = Run("eval --model run --text text.txt --json");
+  ASSERT_EQ(scored.code, 0) << scored.err;
+  const auto score = nlohmann::json::parse(scored.out);
+  const auto size = static_cast<int64_t>(fs::file_size(folder_ + "/text.txt"));
+  EXPECT_EQ(score["tokens"], size - 1);
+  EXPECT_EQ(score["bytes"], size - 1);
+  EXPECT_DOUBLE_EQ(score["nats_per_byte"], score["nats_per_token"]);
+  EXPECT_NEAR(std::log(score["perplexity"].get<double>()), score["nats_per_token"].get<double>(), 1e-9);
+
+  const std::string write = "generate --model run --tokens 40 --seed 5 --prompt 'Layer 1' ";
+  const auto text = nlohmann::json::parse(Run(write + "--json").out);
+  EXPECT_EQ(text["prompt"], "Layer 1");
+  EXPECT_EQ(text["tokens"], 40);
+  EXPECT_EQ(Run(write).out.substr(0, 7), "Layer 1");
+  EXPECT_EQ(Run(write).out, Run(write + "--stream").out);
+  EXPECT_EQ(Run(write).out.size(), 7 + 40 + 1u);
+  EXPECT_EQ(Run("generate --model run --tokens 3 < text.txt").code, 0);
+  EXPECT_EQ(Run("generate --model run --tokens 3 --temperature 0 < /dev/null").out.substr(0, 1), "\n");
+}
+
+TEST_F(ToolsTest, BadRequestsToEvalAndGenerate) {
+  ASSERT_EQ(Train("run", "--quiet").code, 0);
+  ExpectError(Run("eval --text text.txt"), 2, "eval: expected --model");
+  ExpectError(Run("eval --model run"), 2, "eval: expected --text");
+  ExpectError(Run("eval --model nowhere --text text.txt"), 1, "nowhere: expected the folder of a run");
+  ExpectError(Run("eval --model run --text nowhere.txt"), 1, "nowhere.txt");
+  ExpectError(Run("generate --model run --temperature -1"), 2, "--temperature: expected 0 or more, got -1");
+  ExpectError(Run("generate --model run --top-p 2"), 2, "--top-p: expected above 0 to 1, got 2");
+  ExpectError(Run("generate --model run --tokens 0"), 2, "--tokens: expected 1 to ");
+  ExpectError(Run("generate --model run --json --stream"), 2, "--stream: expected one of");
+  ExpectError(Run("generate --model run --prompt x --tokens 9 > /dev/full"), 1, "standard output");
+  std::ofstream(folder_ + "/run/model.safetensors", std::ios::trunc) << "garbage";
+  ExpectError(Run("generate --model run --prompt x"), 1, "model.safetensors");
+}
+
+TEST_F(ToolsTest, TrainsWithATokenizerOfItsOwn) {
+  const Result made = Run("tokenize --vocab 300 --text text.txt --out t.model --json");
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(nlohmann::json::parse(made.out)["vocab"], 300);
+  ASSERT_EQ(Train("run", "--quiet --tokenizer t.model").code, 0);
+  EXPECT_TRUE(fs::exists(folder_ + "/run/tokenizer.model"));
+  fs::remove(folder_ + "/t.model");
+  EXPECT_EQ(Run("train --resume --out run --steps 7 --quiet").code, 0);
+  const auto score = nlohmann::json::parse(Run("eval --model run --text text.txt --json").out);
+  EXPECT_LT(score["tokens"].get<int64_t>(), score["bytes"].get<int64_t>());
+  // Another tokenizer in its place is noticed.
+  ASSERT_EQ(Run("tokenize --vocab 290 --text text.txt --out run/tokenizer.model").code, 0);
+  ExpectError(Run("eval --model run --text text.txt"), 1, "expected a tokenizer of fingerprint");
+  ExpectError(Run("tokenize --vocab 3 --text text.txt"), 2, "--vocab: expected 260 to ");
+  ExpectError(Run("tokenize --vocab 300"), 2, "tokenize: expected --text");
+}
+
+TEST_F(ToolsTest, CtrlCWritesACheckpoint) {
+  // timeout sends the signal that Ctrl-C sends; its own exit code is then the program's.
+  const std::string command = fmt::format(
+      "cd '{}' && timeout --preserve-status -s INT 2 '{}' train --blocks 2 --dim 16 --heads 2 --context 16 "
+      "--batch 2 "
+      "--steps 100000000 --text text.txt --out run --quiet --json >out.tmp 2>err.tmp",
+      folder_, STRATA_EXECUTABLE);
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  const auto json = nlohmann::json::parse(ReadFile(folder_ + "/out.tmp"));
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_GT(json["step"].get<int64_t>(), 0);
+  const auto steps = json["step"].get<int64_t>() + 2;
+  const Result more = Run(fmt::format("train --resume --out run --quiet --json --steps {}", steps));
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_EQ(nlohmann::json::parse(more.out)["step"], steps);
+}
+
+TEST_F(ToolsTest, ListsTheConnections) {
+  const auto names = nlohmann::json::parse(Run("mechanisms --json").out).get<std::vector<std::string>>();
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"standard", "attnres", "mhc"}));
+}
+
+}  // namespace
+}  // namespace strata
