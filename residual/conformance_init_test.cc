@@ -15,7 +15,8 @@ using Strings = std::vector<std::string>;
 // "name [shape] initial values decay" of each parameter.
 Strings Describe(const std::string& spec, int sites, int64_t dim) {
   Strings lines;
-  for (const Parameter& p : MakeMechanism<float>(ParseResidual(spec), sites, dim)->Parameters()) {
+  const auto mechanism = MakeMechanism<float>(ParseResidual(spec), sites, dim);
+  for (const Parameter& p : mechanism->Parameters()) {
     std::string init = fmt::format("{}", p.init.value);
     if (p.init.kind == Init::Kind::kNormal) init = "normal " + init;
     if (p.init.kind == Init::Kind::kValues) {
