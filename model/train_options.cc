@@ -30,7 +30,7 @@ void TrainOptions::Resolve(const ModelConfig& config) {
   tokens = 0;  // said by steps from here on
   ExpectRange("steps", steps, 1, kMaxSteps);
   CheckedProduct(steps, per_step, "tokens in all");
-  ExpectRange("warmup", warmup, 0, steps);
+  ExpectRange("warmup", warmup, 0, kMaxSteps);
   if (warmup == 0) warmup = std::min<int64_t>(100, steps / 10);
   ExpectRange("seed", seed, 0, INT64_MAX);
   ExpectRange("evaluate", evaluate, 1, kMaxSteps);

@@ -31,13 +31,11 @@ uint64_t HashTokens(const std::vector<int32_t>& tokens) {
 }
 
 void CreateFolder(const std::string& folder) {
+  ExpectUnused(folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || !fs::is_directory(folder)) {
     Fail("{}: expected a folder that can be made, got: {}", folder, error ? error.message() : "a file");
-  }
-  if (!fs::is_empty(folder, error)) {
-    FailUsage("{}: expected an empty folder (or --resume), got one with files in it", folder);
   }
 }
 
@@ -223,6 +221,12 @@ TrainResult Run::Loop(const std::function<void(const StepRecord&)>& on_record) {
 }
 
 }  // namespace
+
+void ExpectUnused(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error) || fs::is_empty(folder, error)) return;
+  FailUsage("{}: expected an empty folder (or --resume), got one with files in it", folder);
+}
 
 TrainResult Train(ModelConfig config, TrainOptions options, const Corpus& corpus, const Tokenizer& tokenizer,
                   bool resume, const std::function<void(const StepRecord&)>& on_record) {

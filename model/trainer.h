@@ -87,6 +87,9 @@ struct TrainResult {
 TrainResult Train(ModelConfig config, TrainOptions options, const Corpus& corpus, const Tokenizer& tokenizer,
                   bool resume, const std::function<void(const StepRecord&)>& on_record);
 
+// Error (exit 2) unless the folder is empty or does not exist.
+void ExpectUnused(const std::string& folder);
+
 // Ctrl-C and SIGTERM set a flag; training loops look at it between steps.
 void InstallStopHandlers();
 bool StopRequested();

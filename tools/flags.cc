@@ -11,7 +11,7 @@ namespace {
 // Two columns: `--name TYPE` and the help with its default.
 class Formatter : public CLI::Formatter {
  public:
-  Formatter() { column_width(26); }
+  Formatter() { column_width(28); }
   std::string make_option_opts(const CLI::Option* option) const override {
     return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
   }
@@ -31,7 +31,7 @@ std::string OneLine(std::string text) {
 Flags::Flags(const std::string& command, const std::string& description)
     : command_(command), app_(description, "strata " + command) {
   app_.formatter(std::make_shared<Formatter>());
-  app_.set_help_flag("--help,-h", "show this help")->group("Output");
+  app_.set_help_flag("");
   app_.allow_extras();
 }
 
@@ -71,6 +71,7 @@ void Flags::Switch(const std::string& name, bool* field, const std::string& help
 }
 
 bool Flags::Parse(int argc, char** argv) {
+  app_.set_help_flag("--help,-h", "show this help")->group("Output");  // last: groups appear in order of use
   try {
     app_.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -81,6 +81,7 @@ void CheckOptions(const Flags& flags, Request* request) {
   model.Resolve();
   request->training.Resolve(model);
   EstimateMemory(model, request->training.batch, Precision::kF32);
+  if (!request->resume) ExpectUnused(request->training.out);
   if (request->training.text.empty()) FailUsage("train: expected --text PATH..., got none");
 }
 
