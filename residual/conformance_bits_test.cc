@@ -40,7 +40,7 @@ std::vector<int64_t> Range(int64_t begin, int64_t end) {
 }
 
 template <class F>
-void ForEachCase(F&& f, const std::vector<int64_t>& dims = {1, 3, 16, 17, 70}) {
+void ForEachCase(F&& f, const std::vector<int64_t>& dims = {1, 17, 70}) {
   SetThreads(1);
   for (const std::string& spec : ConformanceSpecs()) {
     for (const int64_t dim : dims) {
@@ -65,7 +65,7 @@ TEST(EqualBits, SplitShuffledAndSingleTokensEqualAllTokens) {
     Walker<float> walker(*c.toy.mechanism, Mode::kInfer);
     const Values all = Forward(c.toy, &walker, c.e);
     std::vector<std::vector<int64_t>> groups{Range(0, 5), Range(5, 6), Range(6, 77), Range(77, kTokens)};
-    for (int64_t t = 0; t < 20; ++t) groups.push_back({t});
+    for (int64_t t = 0; t < 8; ++t) groups.push_back({t});
     std::vector<int64_t> shuffled = Range(0, kTokens);
     Random random(3);
     for (size_t i = shuffled.size(); i > 1; --i) std::swap(shuffled[i - 1], shuffled[random.Below(i)]);
