@@ -76,6 +76,7 @@ TEST_F(Mix, WriteInPlaceHasTheSameBits) {
     for (const Coef keep : kKeeps) {
       for (const Coef write : kPlain) {
         OverSizes([&](int64_t dim, int n, int64_t tokens) {
+          if (dim > 100) return;  // more vectors of the same kind
           const WriteOp op{keep, write, dim, n, false}, in_place{keep, write, dim, n, true};
           Values inputs = RandomInputs(op, tokens);
           auto got = Apply<float>(op, tokens, inputs);
