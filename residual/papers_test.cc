@@ -387,9 +387,6 @@ TEST(ManifoldHyperConnections, ParameterCountIsThePapers) {
   EXPECT_EQ(parameters, 245'787);
 }
 
-// ---- the plain residual
-// ------------------------------------------------------------------------------------
-
 TEST(Standard, ReadsTheSumOfTheEmbeddingAndAllUpdates) {
   const Mat given{{0, 4, 0}, {0, 0, 6}};
   Model model("standard", 2, 3);
