@@ -8,12 +8,13 @@ namespace strata {
 // The law. A state is a list of slots, each [tokens, dim] row-major; x is a sublayer's input, u its output.
 //
 //   read    x[t,d]     = sum_k  read[t,k(,d)]   * S[t,k,d]
-//   write   S'[t,j,d]  = sum_k  keep[t,j,k(,d)] * S[t,k,d]  +  write[t,j(,d)] * u[t,d]      index order (to, from)
-//   sense   dot[t,k,m] = <phi[k,m,:], S[t,k,:]>,   sq[t,k] = |S[t,k,:]|^2
+//   write   S'[t,j,d]  = sum_k  keep[t,j,k(,d)] * S[t,k,d]  +  write[t,j(,d)] * u[t,d]      index order (to,
+//   from) sense   dot[t,k,m] = <phi[k,m,:], S[t,k,:]>,   sq[t,k] = |S[t,k,:]|^2
 //
-// All ops are templates over T: float runs the SIMD kernels of mix.cc; double and std::complex<double> (complex:
-// forward only) run the scalar truth in ref.h. Rows are independent and their reduction order is fixed: results
-// do not depend on the number of tokens, on how tokens are split over calls, or on the number of threads.
+// All ops are templates over T: float runs the SIMD kernels of mix.cc; double and std::complex<double>
+// (complex: forward only) run the scalar truth in ref.h. Rows are independent and their reduction order is
+// fixed: results do not depend on the number of tokens, on how tokens are split over calls, or on the number
+// of threads.
 
 // How a coefficient varies; fixes its layout for n slots:
 //   kOne      identically 1, no data
@@ -39,8 +40,8 @@ void Read(const MixDims& dims, Coef kind, const T* read, const T* const* slots, 
 
 // Gradient of Read: dslots accumulated, dread accumulated (unused for kOne).
 template <class T>
-void ReadVjp(const MixDims& dims, Coef kind, const T* read, const T* const* slots, const T* dx, T* const* dslots,
-             T* dread);
+void ReadVjp(const MixDims& dims, Coef kind, const T* read, const T* const* slots, const T* dx,
+             T* const* dslots, T* dread);
 
 // next[j] assigned; next[j] may equal slots[j] (in place). One pass over the slots and u.
 template <class T>
@@ -60,8 +61,8 @@ template <class T>
 void Sense(const MixDims& dims, int m, const T* phi, int64_t phi_slot_stride, int64_t phi_row_stride,
            const T* const* slots, T* dot, T* sq);
 
-// Gradient of Sense: dslots += sum_m ddot * phi + 2 * dsq * S;  dphi += sum_t ddot * S (same layout as phi; summed
-// over tokens in order). dsq and dphi may be null.
+// Gradient of Sense: dslots += sum_m ddot * phi + 2 * dsq * S;  dphi += sum_t ddot * S (same layout as phi;
+// summed over tokens in order). dsq and dphi may be null.
 template <class T>
 void SenseVjp(const MixDims& dims, int m, const T* phi, int64_t phi_slot_stride, int64_t phi_row_stride,
               const T* const* slots, const T* ddot, const T* dsq, T* const* dslots, T* dphi);

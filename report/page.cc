@@ -82,9 +82,6 @@ ordered_json PageData(const Page& page) {
   ordered_json data = {{"title", page.title},    {"answer", page.answer}, {"notes", page.notes},
                        {"header", page.header},  {"prompt", page.prompt}, {"command", page.command},
                        {"options", page.options}};
-  if (!page.yardstick.empty()) {
-    data["yardstick"] = {{"name", page.yardstick}, {"loss", page.yardstick_loss}};
-  }
   std::vector<Records> all;
   for (const PageArm& arm : page.arms) all.insert(all.end(), arm.runs.begin(), arm.runs.end());
   const int64_t width = SmoothingWidth(all, kTrainingPoints);

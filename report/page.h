@@ -25,8 +25,6 @@ struct Page {
   std::vector<std::string> notes;  // what the reader must know to read the table
   std::vector<std::string> header;
   std::vector<PageArm> arms;
-  std::string yardstick;  // name of a reference loss, drawn as a line; "" for none
-  double yardstick_loss = 0;
   std::string prompt;   // that the samples go on from
   std::string command;  // that makes this page
   nlohmann::ordered_json options = nlohmann::ordered_json::object();
