@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/matmul.h"
+#include "ops/softmax.h"
 
 namespace strata {
 

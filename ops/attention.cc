@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "ops/matmul.h"
 #include "ops/nn.h"
+#include "ops/softmax.h"
 
 namespace strata {
 namespace {

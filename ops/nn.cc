@@ -1,19 +1,11 @@
 #include "ops/nn.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "base/parallel.h"
-
-#ifndef STRATA_OPS_NN_SOFTMAX_GRADIENT_
-#define STRATA_OPS_NN_SOFTMAX_GRADIENT_
-namespace strata {
-struct SoftmaxGradient {
-  float scale, lse, delta;
-};
-}  // namespace strata
-#endif
+#include "ops/kernel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/nn.cc"
@@ -145,41 +137,6 @@ void RopeBf16(int64_t half, const float* cosine, const float* sine, float sign, 
   RopeHead(half, cosine, sine, sign, x);
 }
 
-HWY_INLINE float MaxOf(int64_t size, const float* x) {
-  const hn::ScalableTag<float> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  float top = -std::numeric_limits<float>::infinity();
-  auto best = hn::Set(d, top);
-  int64_t i = 0;
-  for (; i + lanes <= size; i += lanes) best = hn::Max(best, hn::LoadU(d, x + i));
-  top = hn::GetLane(hn::MaxOfLanes(d, best));
-  for (; i < size; ++i) top = x[i] > top ? x[i] : top;
-  return top;
-}
-
-template <class E>
-float CrossEntropyRow(int64_t vocab, const float* logits, int32_t target, float scale, E* dlogits) {
-  const float top = MaxOf(vocab, logits);
-  const float sum = SumLanes(vocab, [&](auto d, int64_t i) {
-    return hn::Exp(d, hn::Sub(hn::LoadU(d, logits + i), hn::Set(d, top)));
-  });
-  const float lse = top + std::log(sum);
-  if (dlogits != nullptr) {
-    ForLanes(vocab, [&](auto d, int64_t i) {
-      const auto p = hn::Exp(d, hn::Sub(hn::LoadU(d, logits + i), hn::Set(d, lse)));
-      StoreF(d, hn::Mul(p, hn::Set(d, scale)), dlogits + i);
-    });
-    dlogits[target] = FromFloat<E>((std::exp(logits[target] - lse) - 1.0f) * scale);
-  }
-  return lse - logits[target];
-}
-float CrossEntropyF32(int64_t vocab, const float* logits, int32_t target, float scale, float* dlogits) {
-  return CrossEntropyRow(vocab, logits, target, scale, dlogits);
-}
-float CrossEntropyBf16(int64_t vocab, const float* logits, int32_t target, float scale, BFloat16* dlogits) {
-  return CrossEntropyRow(vocab, logits, target, scale, dlogits);
-}
-
 void ConvertBf16(int64_t size, const float* x, BFloat16* y) {
   ForLanes(size, [&](auto d, int64_t i) { StoreF(d, hn::LoadU(d, x + i), y + i); });
 }
@@ -195,47 +152,6 @@ void AddRow(int64_t size, const float* x, float* y) {
   ForLanes(size, [&](auto d, int64_t i) {
     hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
   });
-}
-
-template <class E>
-void SoftmaxRow(int64_t seen, int64_t keys, float scale, const float* s, E* p, float* lse) {
-  const float top = MaxOf(seen, s) * scale;
-  const float sum = SumLanes(seen, [&](auto d, int64_t i) {
-    return hn::Exp(d, hn::MulSub(hn::LoadU(d, s + i), hn::Set(d, scale), hn::Set(d, top)));
-  });
-  *lse = top + std::log(sum);
-  const float inverse = 1.0f / sum;
-  ForLanes(seen, [&](auto d, int64_t i) {
-    const auto e = hn::Exp(d, hn::MulSub(hn::LoadU(d, s + i), hn::Set(d, scale), hn::Set(d, top)));
-    StoreF(d, hn::Mul(e, hn::Set(d, inverse)), p + i);
-  });
-  for (int64_t i = seen; i < keys; ++i) p[i] = E{};
-}
-void SoftmaxF32(int64_t seen, int64_t keys, float scale, const float* s, float* p, float* lse) {
-  SoftmaxRow(seen, keys, scale, s, p, lse);
-}
-void SoftmaxBf16(int64_t seen, int64_t keys, float scale, const float* s, BFloat16* p, float* lse) {
-  SoftmaxRow(seen, keys, scale, s, p, lse);
-}
-
-template <class E>
-void SoftmaxVjpRow(int64_t seen, int64_t keys, const SoftmaxGradient& g, const float* s, const float* dp,
-                   E* p, E* ds) {
-  ForLanes(seen, [&](auto d, int64_t i) {
-    const auto q = hn::Exp(d, hn::MulSub(hn::LoadU(d, s + i), hn::Set(d, g.scale), hn::Set(d, g.lse)));
-    StoreF(d, q, p + i);
-    const auto change = hn::Sub(hn::LoadU(d, dp + i), hn::Set(d, g.delta));
-    StoreF(d, hn::Mul(hn::Mul(q, hn::Set(d, g.scale)), change), ds + i);
-  });
-  for (int64_t i = seen; i < keys; ++i) p[i] = ds[i] = E{};
-}
-void SoftmaxVjpF32(int64_t seen, int64_t keys, const SoftmaxGradient& g, const float* s, const float* dp,
-                   float* p, float* ds) {
-  SoftmaxVjpRow(seen, keys, g, s, dp, p, ds);
-}
-void SoftmaxVjpBf16(int64_t seen, int64_t keys, const SoftmaxGradient& g, const float* s, const float* dp,
-                    BFloat16* p, BFloat16* ds) {
-  SoftmaxVjpRow(seen, keys, g, s, dp, p, ds);
 }
 
 template <class E>
@@ -265,26 +181,11 @@ HWY_EXPORT(SwiGluVjpF32);
 HWY_EXPORT(SwiGluVjpBf16);
 HWY_EXPORT(RopeF32);
 HWY_EXPORT(RopeBf16);
-HWY_EXPORT(CrossEntropyF32);
-HWY_EXPORT(CrossEntropyBf16);
 HWY_EXPORT(ConvertBf16);
 HWY_EXPORT(SumOfSquaresRow);
 HWY_EXPORT(AddRow);
-HWY_EXPORT(SoftmaxF32);
-HWY_EXPORT(SoftmaxBf16);
-HWY_EXPORT(SoftmaxVjpF32);
-HWY_EXPORT(SoftmaxVjpBf16);
 HWY_EXPORT(DotF32);
 HWY_EXPORT(DotBf16);
-
-// Picks the kernel for the storage type E and the CPU.
-#define STRATA_KERNEL(E, name)                 \
-  [] {                                         \
-    if constexpr (sizeof(E) == sizeof(float))  \
-      return HWY_DYNAMIC_DISPATCH(name##F32);  \
-    else                                       \
-      return HWY_DYNAMIC_DISPATCH(name##Bf16); \
-  }()
 
 constexpr int64_t kRows = 32;        // rows per chunk
 constexpr int64_t kNumbers = 16384;  // numbers per chunk of an elementwise op
@@ -369,23 +270,6 @@ void Rope(const RopeDims& dims, const RopeTable& table, Turn turn, E* x) {
   });
 }
 
-template <class E>
-void CrossEntropy(int64_t rows, int64_t vocab, const float* logits, const int32_t* targets, float scale,
-                  float* losses, E* dlogits) {
-  const auto kernel = STRATA_KERNEL(E, CrossEntropy);
-  ParallelFor(rows, 8, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      E* gradient = dlogits == nullptr ? nullptr : dlogits + r * vocab;
-      losses[r] = 0;
-      if (targets[r] >= 0) {
-        losses[r] = kernel(vocab, logits + r * vocab, targets[r], scale, gradient);
-      } else if (gradient != nullptr) {
-        std::fill_n(gradient, vocab, E{});
-      }
-    }
-  });
-}
-
 void Embed(int64_t rows, int64_t dim, const float* table, const int32_t* tokens, float* x) {
   ParallelFor(rows, kRows, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) std::copy_n(table + tokens[r] * dim, dim, x + r * dim);
@@ -433,39 +317,17 @@ bool AllFinite(int64_t size, const float* x) {
 }
 
 template <class E>
-void CausalSoftmax(int64_t rows, int64_t keys, int64_t first, float scale, const float* s, E* p, float* lse) {
-  const auto kernel = STRATA_KERNEL(E, Softmax);
-  for (int64_t r = 0; r < rows; ++r) {
-    kernel(std::min(keys, first + r + 1), keys, scale, s + r * keys, p + r * keys, lse + r);
-  }
-}
-
-template <class E>
-void CausalSoftmaxVjp(int64_t rows, int64_t keys, int64_t first, float scale, const float* s,
-                      const float* lse, const float* dp, const float* delta, E* p, E* ds) {
-  const auto kernel = STRATA_KERNEL(E, SoftmaxVjp);
-  for (int64_t r = 0; r < rows; ++r) {
-    kernel(std::min(keys, first + r + 1), keys, {scale, lse[r], delta[r]}, s + r * keys, dp + r * keys,
-           p + r * keys, ds + r * keys);
-  }
-}
-
-template <class E>
 float Dot(int64_t size, const E* a, const E* b) {
   return STRATA_KERNEL(E, Dot)(size, a, b);
 }
 
-#define STRATA_INSTANTIATE(E)                                                                                \
-  template void RmsNorm(int64_t, int64_t, const float*, const float*, double, E*, float*);                   \
-  template void Gelu(int64_t, const E*, E*);                                                                 \
-  template void GeluVjp(int64_t, const E*, const E*, E*);                                                    \
-  template void SwiGlu(int64_t, int64_t, const E*, E*);                                                      \
-  template void SwiGluVjp(int64_t, int64_t, const E*, const E*, E*);                                         \
-  template void Rope(const RopeDims&, const RopeTable&, Turn, E*);                                           \
-  template void CrossEntropy(int64_t, int64_t, const float*, const int32_t*, float, float*, E*);             \
-  template void CausalSoftmax(int64_t, int64_t, int64_t, float, const float*, E*, float*);                   \
-  template void CausalSoftmaxVjp(int64_t, int64_t, int64_t, float, const float*, const float*, const float*, \
-                                 const float*, E*, E*);                                                      \
+#define STRATA_INSTANTIATE(E)                                                              \
+  template void RmsNorm(int64_t, int64_t, const float*, const float*, double, E*, float*); \
+  template void Gelu(int64_t, const E*, E*);                                               \
+  template void GeluVjp(int64_t, const E*, const E*, E*);                                  \
+  template void SwiGlu(int64_t, int64_t, const E*, E*);                                    \
+  template void SwiGluVjp(int64_t, int64_t, const E*, const E*, E*);                       \
+  template void Rope(const RopeDims&, const RopeTable&, Turn, E*);                         \
   template float Dot(int64_t, const E*, const E*);
 STRATA_INSTANTIATE(float)
 STRATA_INSTANTIATE(BFloat16)

@@ -55,12 +55,6 @@ enum class Turn { kForward, kBack };  // kBack undoes kForward and is its VJP
 template <class E>
 void Rope(const RopeDims& dims, const RopeTable& table, Turn turn, E* x);
 
-// Softmax cross-entropy. logits [rows, vocab]; targets < 0 are skipped. losses [rows] in nats (0 where
-// skipped). With dlogits: assigned scale * (softmax - onehot), 0 where skipped.
-template <class E>
-void CrossEntropy(int64_t rows, int64_t vocab, const float* logits, const int32_t* targets, float scale,
-                  float* losses, E* dlogits);
-
 // x[r] = table[tokens[r]]; and its gradient, summed over rows in order: dtable accumulated.
 void Embed(int64_t rows, int64_t dim, const float* table, const int32_t* tokens, float* x);
 void EmbedVjp(int64_t rows, int64_t dim, const float* dx, const int32_t* tokens, float* dtable);
@@ -73,14 +67,6 @@ void Convert(int64_t size, const float* x, E* y);
 double SumOfSquares(int64_t size, const float* x);
 bool AllFinite(int64_t size, const float* x);
 
-// Row ops of attention, on the calling thread. Scores s [rows, ld] in f32; row r may see keys [0, first + r].
-// p = softmax(scale * s), 0 beyond what the row sees; lse[r] = log sum exp(scale * s).
-template <class E>
-void CausalSoftmax(int64_t rows, int64_t keys, int64_t first, float scale, const float* s, E* p, float* lse);
-// From scores and lse: p as above, ds = scale * p * (dp - delta[r]); both [rows, keys] assigned.
-template <class E>
-void CausalSoftmaxVjp(int64_t rows, int64_t keys, int64_t first, float scale, const float* s,
-                      const float* lse, const float* dp, const float* delta, E* p, E* ds);
 // sum_d a[d] * b[d]
 template <class E>
 float Dot(int64_t size, const E* a, const E* b);

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "ops/attention.h"
 #include "ops/matmul.h"
+#include "ops/softmax.h"
 
 namespace strata {
 namespace {
