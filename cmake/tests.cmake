@@ -25,3 +25,11 @@ foreach(group base ops papers conformance learning model study tools)
     strata_tests(${group} ${${group}_tests})
   endif()
 endforeach()
+
+# The report as a browser shows it; skipped where there is none.
+find_program(NODE node)
+if(NODE)
+  add_test(NAME tools.report_in_browser
+    COMMAND ${NODE} ${CMAKE_SOURCE_DIR}/report/browser_test.mjs $<TARGET_FILE:strata>)
+  set_tests_properties(tools.report_in_browser PROPERTIES LABELS tools SKIP_RETURN_CODE 77 TIMEOUT 240)
+endif()
