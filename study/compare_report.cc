@@ -118,15 +118,22 @@ std::string AnswerOf(const Comparison& comparison) {
   const std::string interval = fmt::format("95 % interval {}, {}", Interval(nearest),
                                            Plural(static_cast<int64_t>(nearest.losses.size()), "seed"));
   if (*nearest.difference_high < 0) {
-    return fmt::format("{} is best: its validation loss is {} ({}).", nearest.residual, size, interval);
+    return fmt::format("{} has the lowest validation loss, {} ({}).", nearest.residual, size, interval);
   }
   const bool standard_best = std::all_of(others.begin(), others.end(),
                                          [](const ComparedArm* arm) { return *arm->difference_low > 0; });
   if (standard_best) {
-    return fmt::format("standard is best: the nearest, {}, is {} ({}).", nearest.residual, size, interval);
+    return fmt::format("standard has the lowest validation loss; the nearest, {}, is {} ({}).",
+                       nearest.residual, size, interval);
   }
-  return fmt::format("Not resolved: {} comes out {}, but the {} does not exclude zero.", nearest.residual,
-                     size, interval);
+  std::string answer = fmt::format("Not resolved: {} comes out {}, but its interval includes zero ({}).",
+                                   nearest.residual, size, interval);
+  for (const ComparedArm* arm : others) {
+    if (*arm->difference_high >= 0) continue;
+    answer += fmt::format(" {} is resolved, {:.4f} below standard ({}).", arm->residual, -*arm->difference,
+                          Interval(*arm));
+  }
+  return answer;
 }
 
 std::vector<std::string> NotesOf(const Comparison& comparison) {

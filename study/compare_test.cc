@@ -233,12 +233,17 @@ TEST(CompareAnswer, SaysWhatTheIntervalsSay) {
   const ComparedArm base = Arm("standard", 3, 0, 0, 0);
   EXPECT_EQ(
       AnswerOf(Made({base, Arm("mhc", 2.9, -0.1, -0.15, -0.05), Arm("attnres", 2.95, -0.05, -0.2, 0.1)})),
-      "mhc is best: its validation loss is 0.1000 nats per token below standard (95 % interval -0.1500 to "
+      "mhc has the lowest validation loss, 0.1000 nats per token below standard (95 % interval -0.1500 to "
       "-0.0500, 2 seeds).");
   EXPECT_THAT(AnswerOf(Made({base, Arm("mhc", 2.9, -0.1, -0.25, 0.05)})),
               HasSubstr("Not resolved: mhc comes out 0.1000 nats per token below standard"));
+  EXPECT_THAT(
+      AnswerOf(Made({base, Arm("mhc", 2.9, -0.1, -0.25, 0.05), Arm("gated", 2.92, -0.08, -0.1, -0.06)})),
+      HasSubstr("its interval includes zero (95 % interval -0.2500 to +0.0500, 2 seeds). gated is "
+                "resolved, 0.0800 below standard (-0.1000 to -0.0600)."));
   EXPECT_THAT(AnswerOf(Made({base, Arm("mhc", 3.1, 0.1, 0.05, 0.15)})),
-              HasSubstr("standard is best: the nearest, mhc, is 0.1000 nats per token above standard"));
+              HasSubstr("standard has the lowest validation loss; the nearest, mhc, is 0.1000 nats per token "
+                        "above standard"));
 }
 
 TEST(CompareFolder, KeepsOnlySafeCharacters) {
