@@ -182,11 +182,9 @@ void Study::TimeArms() {
   standard.residual = "standard";
   if (bytes + EstimateMemory(standard, comparison_.training.batch, precision()).total() > FreeBytes()) return;
   const int rounds = static_cast<int>(std::clamp(20 / std::max(seconds, 1e-6), 3.0, 9.0));
-  const std::vector<StepTime> times =
-      TimeSteps(comparison_.model, comparison_.options.residual, comparison_.training.batch, precision(),
-                rounds, [&](int round) {
-                  on_progress_(total_, total_, fmt::format("timing steps, round {}/{}", round, rounds));
-                });
+  on_progress_(total_, total_, fmt::format("timing {} steps of each", rounds + 1));
+  const std::vector<StepTime> times = TimeSteps(comparison_.model, comparison_.options.residual,
+                                                comparison_.training.batch, precision(), rounds, nullptr);
   for (size_t i = 0; i < times.size(); ++i) {
     comparison_.arms[i].relative_step_time = times[i].relative_to_standard;
   }
