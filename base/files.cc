@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -120,5 +121,16 @@ void AtomicFile::FailErrno(const char* action) const {
   const int code = errno;
   Fail("{}: expected to {} {}, got: {}", path_, action, temporary_, Reason(code));
 }
+
+FolderLock::FolderLock(const std::string& folder)
+    : descriptor_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) Fail("{}: expected a folder, got: {}", folder, std::strerror(errno));
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(descriptor_);
+    Fail("{}: expected a folder of its own, got one that another strata is writing to", folder);
+  }
+}
+
+FolderLock::~FolderLock() { close(descriptor_); }
 
 }  // namespace strata

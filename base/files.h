@@ -30,6 +30,18 @@ class AtomicFile {
   bool committed_ = false;
 };
 
+// Holds a folder for one program at a time; Error if another holds it. Ends with the object or the program.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 }  // namespace strata
 
 #endif  // STRATA_BASE_FILES_H_

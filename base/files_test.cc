@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "base/error.h"
 #include "base/testing.h"
 
 namespace strata {
@@ -82,6 +83,19 @@ TEST_F(FilesTest, UncommittedFileLeavesNothing) {
   file.Write("parts", 5);
   file.Commit();
   EXPECT_EQ(ReadFile(Path("a")), "two parts");
+}
+
+TEST(FolderLock, KeepsASecondHolderOutUntilItEnds) {
+  const std::string folder = std::filesystem::temp_directory_path();
+  const std::string mine = folder + "/strata-lock-" + std::to_string(getpid());
+  std::filesystem::create_directories(mine);
+  {
+    const FolderLock lock(mine);
+    EXPECT_THROW(FolderLock second(mine), Error);
+  }
+  EXPECT_NO_THROW(FolderLock after(mine));
+  EXPECT_THROW(FolderLock nowhere(mine + "/nowhere"), Error);
+  std::filesystem::remove_all(mine);
 }
 
 }  // namespace

@@ -94,6 +94,8 @@ json ParseJsonObject(const std::string& where, const std::string& text) {
   } catch (const json::parse_error& error) {
     FailUsage("{}: expected a JSON object, got {} at byte {}", where,
               text.empty() ? "an empty file" : "something else", error.byte);
+  } catch (const json::exception&) {
+    FailUsage("{}: expected numbers that fit a double, got a larger one", where);
   }
   if (!parsed.is_object()) FailUsage("{}: expected a JSON object, got {}", where, Shown(parsed));
   return parsed;

@@ -46,17 +46,22 @@ void Progress::Update(int64_t done, const std::string& note) {
   last_ = now;
   // \x1b[K clears what a longer line left behind.
   if (mode_ == Mode::kBar) {
-    fmt::print(stderr, "\r{}\x1b[K", Text(done, note));
+    PrintMessage(fmt::format("\r{}\x1b[K", Text(done, note)));
   } else {
-    fmt::print(stderr, "{}\n", Text(done, note));
+    PrintMessage(Text(done, note) + "\n");
   }
   std::fflush(stderr);
   drawn_ = true;
 }
 
 void Progress::Finish() {
-  if (drawn_ && mode_ == Mode::kBar) fmt::print(stderr, "\n");
+  if (drawn_ && mode_ == Mode::kBar) PrintMessage("\n");
   drawn_ = false;
+}
+
+void PrintMessage(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
 }
 
 std::string FormatDuration(double seconds) {

@@ -33,6 +33,9 @@ class Progress {
   bool drawn_ = false;
 };
 
+// Text on stderr; one that cannot be written is no reason to stop.
+void PrintMessage(const std::string& text);
+
 // 75 -> "1:15", 3700 -> "1:01:40".
 std::string FormatDuration(double seconds);
 // 1536 -> "1.5 KiB".

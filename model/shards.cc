@@ -29,9 +29,16 @@ bool KnownMagic(uint32_t magic) {
          std::find(kOtherMagics.begin(), kOtherMagics.end(), magic) != kOtherMagics.end();
 }
 
+// A header's numbers after magic, version and count are zero: tokens hardly ever look like that.
+bool LooksLikeHeader(std::string_view bytes) {
+  if (bytes.size() < kHeaderBytes) return false;
+  const std::string_view rest = bytes.substr(12, kHeaderBytes - 12);
+  return Word(bytes, 1) != 0 && std::all_of(rest.begin(), rest.end(), [](char c) { return c == 0; });
+}
+
 // Bytes before the first token: 0 without a header.
 size_t CheckHeader(const std::string& path, std::string_view bytes) {
-  if (bytes.size() < 4 || !KnownMagic(Word(bytes, 0))) return 0;
+  if (bytes.size() < 4 || !(KnownMagic(Word(bytes, 0)) || LooksLikeHeader(bytes))) return 0;
   const uint32_t magic = Word(bytes, 0);
   if (magic == kMagic && bytes.size() < kHeaderBytes) {
     Fail("{}: expected a header of {} bytes, got only {}", path, kHeaderBytes, bytes.size());

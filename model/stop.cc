@@ -18,6 +18,7 @@ void InstallStopHandlers() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away does not end the training
 }
 
 bool StopRequested() { return stop_requested != 0; }

@@ -105,7 +105,6 @@ Run::Run(const RunConfig& run, const Corpus& corpus)
 }
 
 void Run::Start(const Tokenizer& tokenizer) {
-  CreateFolder(options_.out);
   WriteFileAtomically(options_.out + "/config.json", ToJson(run_));
   if (tokenizer.name() == "bpe") tokenizer.Save(options_.out + "/tokenizer.model");
   decoder_->parameters().Initialise(state_.seed);
@@ -239,6 +238,12 @@ TrainResult Train(ModelConfig config, TrainOptions options, const Corpus& corpus
   options.precision = ToString(precision);
   CheckMemory(EstimateMemory(config, options.batch, precision), FreeBytes());
   if (options.threads > 0) SetThreads(static_cast<int>(options.threads));
+  if (resume) {
+    ReadRunConfig(options.out);  // names what is missing
+  } else {
+    CreateFolder(options.out);
+  }
+  const FolderLock lock(options.out);
   Run run({config, options, corpus.tokenizer_name, corpus.fingerprint}, corpus);
   if (resume) {
     run.Resume();

@@ -5,8 +5,11 @@
 #include <dnnl.hpp>
 #include <map>
 #include <tuple>
+#include <type_traits>
 
-#include "base/error.h"
+#include "base/buffer.h"
+#include "base/parallel.h"
+#include "ops/nn.h"
 
 namespace strata {
 namespace {
@@ -54,13 +57,10 @@ Product Compile(const MatmulDims& d, memory::data_type element, memory::data_typ
           memory(c, Engine(), nullptr)};
 }
 
-}  // namespace
-
+// A product of this storage type that this thread has compiled before, or compiles now. One that was compiled
+// inside a parallel loop is apart.
 template <class E, class C>
-void Matmul(const MatmulDims& d, const E* a, const E* b, C* c, Into into) {
-  if (d.m == 0 || d.n == 0) return;
-  // Each thread keeps the products that it has compiled; one that was compiled inside a parallel loop is
-  // apart.
+void Execute(const MatmulDims& d, const E* a, const E* b, C* c, Into into) {
   thread_local std::map<Key, Product> products;
   thread_local dnnl::stream stream(Engine());
   const bool nested = omp_in_parallel() != 0;
@@ -78,14 +78,66 @@ void Matmul(const MatmulDims& d, const E* a, const E* b, C* c, Into into) {
   stream.wait();
 }
 
+// The rows of a stored matrix, widened to f32 without the gaps between them.
+const float* Widen(int64_t rows, int64_t columns, int64_t leading, const BFloat16* x, Buffer<float>* wide) {
+  wide->Resize(rows * columns);
+  float* y = wide->data();
+  if (leading == columns) {
+    Convert(rows * columns, x, y);
+    return y;
+  }
+  ParallelFor(rows, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) Convert(columns, x + r * leading, y + r * columns);
+  });
+  return y;
+}
+
+// bf16 storage, f32 products: the same numbers (a bf16 product is exact in f32), sooner where the CPU has no
+// tiles.
+template <class C>
+void ExecuteWidened(const MatmulDims& d, const BFloat16* a, const BFloat16* b, C* c, Into into) {
+  thread_local Buffer<float> wide_a, wide_b, wide_c;
+  MatmulDims wide = d;
+  const bool turned_a = d.op_a == Op::kTranspose, turned_b = d.op_b == Op::kTranspose;
+  wide.lda = turned_a ? d.m : d.k;
+  wide.ldb = turned_b ? d.k : d.n;
+  const float* fa = Widen(turned_a ? d.k : d.m, wide.lda, d.lda, a, &wide_a);
+  const float* fb = Widen(turned_b ? d.n : d.k, wide.ldb, d.ldb, b, &wide_b);
+  if constexpr (std::is_same_v<C, float>) {
+    Execute(wide, fa, fb, c, into);
+  } else {
+    wide.ldc = d.n;
+    wide_c.Resize(d.m * d.n);
+    Execute(wide, fa, fb, wide_c.data(), into);
+    const float* result = wide_c.data();  // this thread's buffer, also for the others
+    ParallelFor(d.m, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) Convert(d.n, result + r * d.n, c + r * d.ldc);
+    });
+  }
+}
+
+}  // namespace
+
+template <class E, class C>
+void Matmul(const MatmulDims& d, const E* a, const E* b, C* c, Into into) {
+  if (d.m == 0 || d.n == 0) return;
+  if constexpr (std::is_same_v<E, BFloat16>) {
+    if (!Bf16IsFast()) return ExecuteWidened(d, a, b, c, into);
+  }
+  Execute(d, a, b, c, into);
+}
+
 template void Matmul(const MatmulDims&, const float*, const float*, float*, Into);
 template void Matmul(const MatmulDims&, const BFloat16*, const BFloat16*, float*, Into);
 template void Matmul(const MatmulDims&, const BFloat16*, const BFloat16*, BFloat16*, Into);
 
 bool Bf16IsFast() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-  return (isa & amx) == amx;
+  static const bool fast = [] {
+    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    return (isa & amx) == amx;
+  }();
+  return fast;
 }
 
 }  // namespace strata

@@ -140,6 +140,9 @@ void RopeBf16(int64_t half, const float* cosine, const float* sine, float sign, 
 void ConvertBf16(int64_t size, const float* x, BFloat16* y) {
   ForLanes(size, [&](auto d, int64_t i) { StoreF(d, hn::LoadU(d, x + i), y + i); });
 }
+void WidenBf16(int64_t size, const BFloat16* x, float* y) {
+  ForLanes(size, [&](auto d, int64_t i) { hn::StoreU(LoadF(d, x + i), d, y + i); });
+}
 
 float SumOfSquaresRow(int64_t size, const float* x) {
   return SumLanes(size, [&](auto d, int64_t i) {
@@ -182,6 +185,7 @@ HWY_EXPORT(SwiGluVjpBf16);
 HWY_EXPORT(RopeF32);
 HWY_EXPORT(RopeBf16);
 HWY_EXPORT(ConvertBf16);
+HWY_EXPORT(WidenBf16);
 HWY_EXPORT(SumOfSquaresRow);
 HWY_EXPORT(AddRow);
 HWY_EXPORT(DotF32);
@@ -292,6 +296,12 @@ void Convert(int64_t size, const float* x, float* y) {
 template <>
 void Convert(int64_t size, const float* x, BFloat16* y) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(ConvertBf16);
+  ParallelFor(size, kNumbers, [&](int64_t begin, int64_t end) { kernel(end - begin, x + begin, y + begin); });
+}
+
+template <>
+void Convert(int64_t size, const BFloat16* x, float* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(WidenBf16);
   ParallelFor(size, kNumbers, [&](int64_t begin, int64_t end) { kernel(end - begin, x + begin, y + begin); });
 }
 

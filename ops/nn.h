@@ -59,9 +59,9 @@ void Rope(const RopeDims& dims, const RopeTable& table, Turn turn, E* x);
 void Embed(int64_t rows, int64_t dim, const float* table, const int32_t* tokens, float* x);
 void EmbedVjp(int64_t rows, int64_t dim, const float* dx, const int32_t* tokens, float* dtable);
 
-// Rounds f32 to E.
-template <class E>
-void Convert(int64_t size, const float* x, E* y);
+// Rounds f32 to E, or widens bf16 to f32.
+template <class X, class Y>
+void Convert(int64_t size, const X* x, Y* y);
 
 // Sum of squares in double over fixed chunks.
 double SumOfSquares(int64_t size, const float* x);

@@ -254,6 +254,37 @@ TEST(Matmul, EveryOrientationAndAccumulationIsTheTripleLoop) {
   }
 }
 
+TEST(Matmul, BFloat16StorageGivesTheProductsOfTheRoundedNumbers) {
+  const int64_t m = 200, n = 5, k = 11;  // enough rows for several threads
+  for (const Op op_a : {Op::kNone, Op::kTranspose}) {
+    for (const Op op_b : {Op::kNone, Op::kTranspose}) {
+      const int64_t lda = (op_a == Op::kNone ? k : m) + 2, ldb = (op_b == Op::kNone ? n : k) + 3;
+      const Floats a = RandomFloats(202 * 13, 20), b = RandomFloats(202 * 13, 21);
+      std::vector<BFloat16> ra(a.size()), rb(b.size()),
+          rounded(static_cast<size_t>(m * (n + 4)), BFloat16{7});
+      Convert(202 * 13, a.data(), ra.data());
+      Convert(202 * 13, b.data(), rb.data());
+      Floats c(static_cast<size_t>(m * n), 1.0f);
+      Matmul<BFloat16, float>({m, n, k, lda, ldb, n, op_a, op_b}, ra.data(), rb.data(), c.data(), Into::kAdd);
+      Matmul<BFloat16, BFloat16>({m, n, k, lda, ldb, n + 4, op_a, op_b}, ra.data(), rb.data(),
+                                 rounded.data());
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double want = 0;
+          for (int64_t l = 0; l < k; ++l) {
+            want += double(ToFloat(ra[static_cast<size_t>(op_a == Op::kNone ? i * lda + l : l * lda + i)])) *
+                    ToFloat(rb[static_cast<size_t>(op_b == Op::kNone ? l * ldb + j : j * ldb + l)]);
+          }
+          EXPECT_NEAR(c[static_cast<size_t>(i * n + j)], want + 1, 1e-5);
+          EXPECT_NEAR(ToFloat(rounded[static_cast<size_t>(i * (n + 4) + j)]), want,
+                      std::abs(want) / 128 + 1e-5);
+        }
+        for (int64_t j = n; j < n + 4; ++j) EXPECT_EQ(rounded[static_cast<size_t>(i * (n + 4) + j)].bits, 7);
+      }
+    }
+  }
+}
+
 // out [length, heads * w] of one sequence from [q | k | v] rows.
 template <class T>
 Vec<T> NaiveAttention(int64_t length, int64_t heads, int64_t kv, int64_t w, const Vec<T>& qkv) {

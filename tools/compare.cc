@@ -144,8 +144,8 @@ int RunCompare(int argc, char** argv) {
       Compare(request.model, training, request.compare, corpus, *tokenizer, on_progress);
   progress.reset();
   if (comparison.interrupted) {
-    fmt::print(stderr, "strata: stopped; the same command goes on from here:\n  {}\n",
-               CommandLine(argc, argv));
+    PrintMessage(
+        fmt::format("strata: stopped; the same command goes on from here:\n  {}\n", CommandLine(argc, argv)));
     return 1;
   }
   WriteFileAtomically(training.out + "/report.html", ReportOf(comparison, CommandLine(argc, argv)));

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "model/trainer.h"
 #include "tools/commands.h"
 #include "tools/common.h"
@@ -60,6 +62,10 @@ int RunEval(int argc, char** argv) {
   const LoadedModel loaded = OpenModel(request.model, request.precision);
   const Text text = Read(request.text, *loaded.tokenizer, loaded.config.context);
   const EvalResult result = EvaluateAll(loaded.decoder.get(), text.tokens, text.bytes, request.batch);
+  if (!std::isfinite(result.nats_per_token)) {
+    Fail("{}: expected a model with finite losses, got {} nats per token", request.model,
+         result.nats_per_token);
+  }
   if (request.json) {
     nlohmann::ordered_json json = {{"nats_per_token", result.nats_per_token}};
     if (result.bytes > 0) json["nats_per_byte"] = result.nats_per_byte;

@@ -1,12 +1,18 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/progress.h"
+#include "model/tokenizer.h"
 #include "tools/commands.h"
 
 namespace strata {
@@ -38,12 +44,30 @@ int Dispatch(int argc, char** argv) {
 
 int Report(const std::string& message, ExitCode code) {
   std::fflush(stdout);
-  fmt::print(stderr, "strata: {}\n", message);
+  std::string line = "strata: " + message;
+  std::replace(line.begin(), line.end(), '\n', ' ');  // values that users give may hold line breaks
+  PrintMessage(line + "\n");
   return static_cast<int>(code);
 }
 
+// A closed standard stream would lend its number to the next file that is opened.
+void OpenStandardStreams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDWR) == -1) std::abort();
+  }
+}
+
+void CheckArguments(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (FindInvalidUtf8(argv[i]) >= 0) FailUsage("argument {}: expected UTF-8, got other bytes", i);
+  }
+}
+
 int Main(int argc, char** argv) {
+  OpenStandardStreams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   try {
+    CheckArguments(argc, argv);
     const int code = Dispatch(argc, argv);
     if (std::fflush(stdout) != 0) Fail("standard output: expected to write it, got an error");
     return code;

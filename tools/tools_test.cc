@@ -198,6 +198,32 @@ TEST_F(ToolsTest, TrainsResumesScoresAndWrites) {
             "\n");
 }
 
+TEST_F(ToolsTest, WhatTheSystemRefusesIsOneLine) {
+  ASSERT_EQ(Train("run", "--quiet").code, 0);
+  const std::string before = ReadFile(folder_ + "/run/model.safetensors");
+  const std::string limited = fmt::format("--help >all.tmp; ulimit -f 8; '{}' ", STRATA_EXECUTABLE);
+  ExpectError(Run(limited + "train --resume --steps 9 --out run --threads 1 --quiet"), 1, "run");
+  EXPECT_EQ(ReadFile(folder_ + "/run/model.safetensors"), before);
+  EXPECT_FALSE(fs::exists(folder_ + "/run/model.safetensors.tmp"));
+  EXPECT_EQ(Train("other", "2>&-").code, 0);  // without a standard error to write to
+  std::ofstream(folder_ + "/huge.json") << "{\"lr\": 1e999}";
+  ExpectError(Train("third", "--config huge.json"), 2, "huge.json: expected numbers that fit");
+  ExpectError(Train("fourth", "--residual \"$(printf 'mhc\\377')\""), 2, "expected UTF-8");
+  ExpectError(Train("fifth", "--residual \"$(printf 'mhc\\nfoo')\""), 2, "mhc foo");
+}
+
+TEST_F(ToolsTest, AShardsHeaderWithAnotherMagicIsAnError) {
+  std::vector<int32_t> header(256, 0);
+  header[0] = 1234, header[1] = 1, header[2] = 600;
+  std::ofstream shard(folder_ + "/wrong.bin", std::ios::binary);
+  shard.write(reinterpret_cast<const char*>(header.data()), 1024);
+  for (int i = 0; i < 1200; ++i) shard.put(i % 2 == 0 ? static_cast<char>(i % 100) : '\0');
+  shard.close();
+  ExpectError(Run("train --blocks 1 --dim 16 --heads 2 --context 16 --steps 1 --threads 1 --text wrong.bin "
+                  "--out run"),
+              1, "expected magic 20240520 version 1, got magic 1234");
+}
+
 TEST_F(ToolsTest, BadRequestsToEvalAndGenerate) {
   ASSERT_EQ(Train("run", "--quiet").code, 0);
   ExpectError(Run("eval --text text.txt"), 2, "eval: expected --model");

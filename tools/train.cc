@@ -99,7 +99,7 @@ void AnnounceMemory(const Request& request) {
   ModelConfig model = request.model;
   model.Resolve();
   const MemoryEstimate estimate = EstimateMemory(model, request.training.batch, precision);
-  if (!request.quiet) fmt::print(stderr, "{}\n", ToString(estimate));
+  if (!request.quiet) PrintMessage(ToString(estimate) + "\n");
   CheckMemory(estimate, FreeBytes());
 }
 
