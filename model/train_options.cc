@@ -31,7 +31,8 @@ void TrainOptions::Resolve(const ModelConfig& config) {
   ExpectRange("steps", steps, 1, kMaxSteps);
   CheckedProduct(steps, per_step, "tokens in all");
   ExpectRange("warmup", warmup, 0, kMaxSteps);
-  if (warmup == 0) warmup = std::min<int64_t>(100, steps / 10);
+  // At least 1, so that a resumed run with other steps keeps the warm-up that was decided here.
+  if (warmup == 0) warmup = std::clamp<int64_t>(steps / 10, 1, 100);
   ExpectRange("seed", seed, 0, INT64_MAX);
   ExpectRange("evaluate", evaluate, 1, kMaxSteps);
   ExpectRange("checkpoint", checkpoint, 1, kMaxSteps);

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "model/memory.h"
 #include "report/records.h"
@@ -58,6 +59,10 @@ Study::Study(const ModelConfig& model, const TrainOptions& training, const Compa
   comparison_.training.precision = ToString(ResolvePrecision(precision()));
   if (options.seeds < 1 || options.seeds > 1000) {
     FailUsage("--seeds: expected 1 to 1000, got {}", options.seeds);
+  }
+  if (FirstSeed() > std::numeric_limits<int64_t>::max() - options.seeds) {
+    FailUsage("--seed: expected a first seed that leaves room for {} more, got {}", options.seeds,
+              FirstSeed());
   }
   if (options.residual.empty()) FailUsage("--residual: expected at least one, got none");
   for (const std::string& residual : options.residual) AddArm(residual);

@@ -202,7 +202,7 @@ TEST_F(ToolsTest, WhatTheSystemRefusesIsOneLine) {
   ASSERT_EQ(Train("run", "--quiet").code, 0);
   const std::string before = ReadFile(folder_ + "/run/model.safetensors");
   const std::string limited = fmt::format("--help >all.tmp; ulimit -f 8; '{}' ", STRATA_EXECUTABLE);
-  ExpectError(Run(limited + "train --resume --steps 9 --out run --threads 1 --quiet"), 1, "run");
+  ExpectError(Run(limited + "train --resume --steps 12 --out run --threads 1 --quiet"), 1, "run");
   EXPECT_EQ(ReadFile(folder_ + "/run/model.safetensors"), before);
   EXPECT_FALSE(fs::exists(folder_ + "/run/model.safetensors.tmp"));
   EXPECT_EQ(Train("other", "2>&-").code, 0);  // without a standard error to write to
