@@ -255,15 +255,15 @@ TEST(Matmul, EveryOrientationAndAccumulationIsTheTripleLoop) {
 }
 
 TEST(Matmul, BFloat16StorageGivesTheProductsOfTheRoundedNumbers) {
-  const int64_t m = 200, n = 5, k = 11;  // enough rows for several threads
+  const int64_t m = 8000, n = 5, k = 11;  // enough rows that every thread gets some
   for (const Op op_a : {Op::kNone, Op::kTranspose}) {
     for (const Op op_b : {Op::kNone, Op::kTranspose}) {
       const int64_t lda = (op_a == Op::kNone ? k : m) + 2, ldb = (op_b == Op::kNone ? n : k) + 3;
-      const Floats a = RandomFloats(202 * 13, 20), b = RandomFloats(202 * 13, 21);
+      const Floats a = RandomFloats(8002 * 13, 20), b = RandomFloats(8002 * 13, 21);
       std::vector<BFloat16> ra(a.size()), rb(b.size()),
           rounded(static_cast<size_t>(m * (n + 4)), BFloat16{7});
-      Convert(202 * 13, a.data(), ra.data());
-      Convert(202 * 13, b.data(), rb.data());
+      Convert(8002 * 13, a.data(), ra.data());
+      Convert(8002 * 13, b.data(), rb.data());
       Floats c(static_cast<size_t>(m * n), 1.0f);
       Matmul<BFloat16, float>({m, n, k, lda, ldb, n, op_a, op_b}, ra.data(), rb.data(), c.data(), Into::kAdd);
       Matmul<BFloat16, BFloat16>({m, n, k, lda, ldb, n + 4, op_a, op_b}, ra.data(), rb.data(),
