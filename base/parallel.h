@@ -10,6 +10,18 @@ namespace strata {
 void SetThreads(int threads);
 int Threads();
 
+// As long as it lives, what the calling thread starts runs on that thread alone.
+class OneThread {
+ public:
+  OneThread() : before_(Threads()) { SetThreads(1); }
+  ~OneThread() { SetThreads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
 // Calls f(begin, end) for [0, n) cut in chunks of `chunk`. The cuts do not depend on the number of threads,
 // so whatever f computes per chunk does not either. f must not throw.
 template <class F>

@@ -13,7 +13,7 @@ endfunction()
 
 file(GLOB base_tests CONFIGURE_DEPENDS base/*_test.cc)
 file(GLOB ops_tests CONFIGURE_DEPENDS ops/*_test.cc)
-file(GLOB papers_tests CONFIGURE_DEPENDS residual/papers_test.cc)
+file(GLOB papers_tests CONFIGURE_DEPENDS residual/papers_*_test.cc)
 file(GLOB conformance_tests CONFIGURE_DEPENDS residual/conformance*_test.cc)
 file(GLOB learning_tests CONFIGURE_DEPENDS model/learning_test.cc)
 file(GLOB model_tests CONFIGURE_DEPENDS model/*_test.cc infer/*_test.cc)

@@ -1,7 +1,5 @@
 #include "ops/matmul.h"
 
-#include <omp.h>
-
 #include <dnnl.hpp>
 #include <map>
 #include <tuple>
@@ -31,7 +29,7 @@ struct Product {
   memory a, b, c;
 };
 
-using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Op, Op, Into, int, int, bool>;
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Op, Op, Into, int, int, int>;
 
 memory::desc Describe(int64_t rows, int64_t columns, int64_t leading, Op op, memory::data_type type) {
   const memory::dims strides = op == Op::kNone ? memory::dims{leading, 1} : memory::dims{1, leading};
@@ -57,14 +55,13 @@ Product Compile(const MatmulDims& d, memory::data_type element, memory::data_typ
           memory(c, Engine(), nullptr)};
 }
 
-// A product of this storage type that this thread has compiled before, or compiles now. One that was compiled
-// inside a parallel loop is apart.
+// A product of this storage type that this thread has compiled before, or compiles now, for as many threads as
+// it may use.
 template <class E, class C>
 void Execute(const MatmulDims& d, const E* a, const E* b, C* c, Into into) {
   thread_local std::map<Key, Product> products;
   thread_local dnnl::stream stream(Engine());
-  const bool nested = omp_in_parallel() != 0;
-  const Key key{d.m, d.n, d.k, d.lda, d.ldb, d.ldc, d.op_a, d.op_b, into, sizeof(E), sizeof(C), nested};
+  const Key key{d.m, d.n, d.k, d.lda, d.ldb, d.ldc, d.op_a, d.op_b, into, sizeof(E), sizeof(C), Threads()};
   auto found = products.find(key);
   if (found == products.end()) {
     found = products.emplace(key, Compile(d, kType<E>, kType<C>, into)).first;

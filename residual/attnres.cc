@@ -6,7 +6,6 @@
 
 #include "base/parallel.h"
 #include "residual/decide.h"
-#include "residual/option_reader.h"
 
 namespace strata {
 namespace {
@@ -23,12 +22,13 @@ inline double Saturated(double x) {
 template <class T>
 class AttnRes : public Mechanism<T> {
  public:
-  AttnRes(int sites, int64_t dim, int block, double eps)
-      : Mechanism<T>(sites, dim), block_(block), eps_(eps) {
-    for (int site = 0; site <= sites; ++site) {
-      const std::string prefix = site < sites ? fmt::format("sites.{}.", site) : "head.";
-      query_.push_back(this->Declare(prefix + "query", {dim}, {Init::Kind::kConstant, 0, {}}, false));
-      gain_.push_back(this->Declare(prefix + "norm.weight", {dim}, {Init::Kind::kConstant, 1, {}}, false));
+  AttnRes(const Size& size, int block, double eps) : Mechanism<T>(size), block_(block), eps_(eps) {
+    const int64_t dim = size.dim;
+    for (int site = 0; site <= size.sites; ++site) {
+      const std::string prefix = site < size.sites ? fmt::format("sites.{}.", site) : "head.";
+      query_.push_back(this->Declare(prefix + "query", {dim}, {Init::Kind::kConstant, 0, {}}, false, "[d]"));
+      gain_.push_back(
+          this->Declare(prefix + "norm.weight", {dim}, {Init::Kind::kConstant, 1, {}}, false, "[d]"));
     }
   }
 
@@ -117,17 +117,18 @@ class AttnRes : public Mechanism<T> {
 
 }  // namespace
 
+const Description kAttnResDescription{"", "", "", "", ""};
+
 template <class T>
-std::unique_ptr<Mechanism<T>> MakeAttnRes(const ResidualSpec& spec, int sites, int64_t dim) {
-  OptionReader options(spec);
-  const int64_t block = options.Integer("block", (sites + 7) / 8, 1, 1'000'000);
-  const double eps = options.Real("eps", 1e-6, 0);
-  options.Finish();
-  return std::make_unique<AttnRes<T>>(sites, dim, static_cast<int>(block), eps);
+std::unique_ptr<Mechanism<T>> MakeAttnRes(OptionReader* options, const Size& size) {
+  const int64_t block = options->Integer("block", (size.sites + 7) / 8, 1, 1'000'000,
+                                         "sites (sublayers) per block; 1 is the full form");
+  const double eps = options->Real("eps", 1e-6, 0, "added to the mean square");
+  return std::make_unique<AttnRes<T>>(size, static_cast<int>(block), eps);
 }
 
-template std::unique_ptr<Mechanism<float>> MakeAttnRes(const ResidualSpec&, int, int64_t);
-template std::unique_ptr<Mechanism<double>> MakeAttnRes(const ResidualSpec&, int, int64_t);
-template std::unique_ptr<Mechanism<std::complex<double>>> MakeAttnRes(const ResidualSpec&, int, int64_t);
+template std::unique_ptr<Mechanism<float>> MakeAttnRes(OptionReader*, const Size&);
+template std::unique_ptr<Mechanism<double>> MakeAttnRes(OptionReader*, const Size&);
+template std::unique_ptr<Mechanism<std::complex<double>>> MakeAttnRes(OptionReader*, const Size&);
 
 }  // namespace strata

@@ -27,8 +27,9 @@ namespace strata {
 //   head.query, head.norm.weight likewise
 //
 // coefs.saved: scores [tokens, slots], then 1 / sqrt(mean(S^2) + eps) [tokens, slots].
+extern const Description kAttnResDescription;
 template <class T>
-std::unique_ptr<Mechanism<T>> MakeAttnRes(const ResidualSpec& spec, int sites, int64_t dim);
+std::unique_ptr<Mechanism<T>> MakeAttnRes(OptionReader* options, const Size& size);
 
 }  // namespace strata
 

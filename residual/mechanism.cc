@@ -3,6 +3,7 @@
 #include <complex>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "residual/attnres.h"
 #include "residual/mhc.h"
 #include "residual/standard.h"
@@ -13,14 +14,15 @@ namespace {
 template <class T>
 struct Entry {
   const char* name;
-  std::unique_ptr<Mechanism<T>> (*make)(const ResidualSpec& spec, int sites, int64_t dim);
+  const Description* description;
+  std::unique_ptr<Mechanism<T>> (*make)(OptionReader* options, const Size& size);
 };
 
 template <class T>
-constexpr Entry<T> kMechanisms[] = {
-    {"standard", &MakeStandard<T>},
-    {"attnres", &MakeAttnRes<T>},
-    {"mhc", &MakeMhc<T>},
+const Entry<T> kMechanisms[] = {
+    {"standard", &kStandardDescription, &MakeStandard<T>},
+    {"attnres", &kAttnResDescription, &MakeAttnRes<T>},
+    {"mhc", &kMhcDescription, &MakeMhc<T>},
 };
 
 [[noreturn]] void FailUnknownName(const std::string& name) {
@@ -54,16 +56,6 @@ ResidualSpec ParseResidual(const std::string& text) {
   return spec;
 }
 
-std::string ToString(const ResidualSpec& spec) {
-  std::string text = spec.name;
-  char separator = ':';
-  for (const auto& [name, value] : spec.options) {
-    text += separator + name + "=" + value;
-    separator = ',';
-  }
-  return text;
-}
-
 std::vector<std::string> MechanismNames() {
   std::vector<std::string> names;
   for (const Entry<float>& entry : kMechanisms<float>) names.emplace_back(entry.name);
@@ -71,17 +63,59 @@ std::vector<std::string> MechanismNames() {
 }
 
 template <class T>
-std::unique_ptr<Mechanism<T>> MakeMechanism(const ResidualSpec& spec, int sites, int64_t dim) {
-  if (sites < 1) FailUsage("residual: expected at least 1 site, got {}", sites);
-  if (dim < 1) FailUsage("residual: expected a dim of at least 1, got {}", dim);
+static const Entry<T>& Find(const std::string& name) {
   for (const Entry<T>& entry : kMechanisms<T>) {
-    if (spec.name == entry.name) return entry.make(spec, sites, dim);
+    if (name == entry.name) return entry;
   }
-  FailUnknownName(spec.name);
+  FailUnknownName(name);
 }
 
-template std::unique_ptr<Mechanism<float>> MakeMechanism(const ResidualSpec&, int, int64_t);
-template std::unique_ptr<Mechanism<double>> MakeMechanism(const ResidualSpec&, int, int64_t);
-template std::unique_ptr<Mechanism<std::complex<double>>> MakeMechanism(const ResidualSpec&, int, int64_t);
+const Description& DescriptionOf(const std::string& name) { return *Find<double>(name).description; }
+
+std::vector<OptionDoc> OptionsOf(const std::string& name, const Size& size) {
+  const ResidualSpec spec{name, {}};
+  OptionReader options(spec);
+  Find<double>(name).make(&options, size);
+  return options.docs();
+}
+
+template <class T>
+std::unique_ptr<Mechanism<T>> MakeMechanism(const ResidualSpec& spec, const Size& size) {
+  if (size.sites < 1) FailUsage("residual: expected at least 1 site, got {}", size.sites);
+  if (size.dim < 1) FailUsage("residual: expected a dim of at least 1, got {}", size.dim);
+  OptionReader options(spec);
+  auto mechanism = Find<T>(spec.name).make(&options, size);
+  options.Finish();
+  return mechanism;
+}
+
+std::vector<double> InitialValues(const std::vector<Parameter>& parameters, const std::string& prefix,
+                                  uint64_t seed) {
+  std::vector<double> values;
+  for (const Parameter& p : parameters) {
+    const auto size = static_cast<size_t>(p.size());
+    switch (p.init.kind) {
+      case Init::Kind::kConstant:
+        values.insert(values.end(), size, p.init.value);
+        break;
+      case Init::Kind::kNormal: {
+        Random random(seed, HashName(prefix + p.name));
+        for (size_t i = 0; i < size; ++i) values.push_back(p.init.value * random.Normal());
+        break;
+      }
+      case Init::Kind::kValues:
+        if (p.init.values.size() != size) {
+          Fail("{}: expected {} initial values, got {}", p.name, size, p.init.values.size());
+        }
+        values.insert(values.end(), p.init.values.begin(), p.init.values.end());
+        break;
+    }
+  }
+  return values;
+}
+
+template std::unique_ptr<Mechanism<float>> MakeMechanism(const ResidualSpec&, const Size&);
+template std::unique_ptr<Mechanism<double>> MakeMechanism(const ResidualSpec&, const Size&);
+template std::unique_ptr<Mechanism<std::complex<double>>> MakeMechanism(const ResidualSpec&, const Size&);
 
 }  // namespace strata

@@ -7,7 +7,6 @@
 
 #include "base/parallel.h"
 #include "residual/decide.h"
-#include "residual/option_reader.h"
 #include "residual/sinkhorn.h"
 
 namespace strata {
@@ -25,7 +24,7 @@ struct MhcOptions {
 template <class T>
 class Mhc : public Mechanism<T> {
  public:
-  Mhc(int sites, int64_t dim, const MhcOptions& options);
+  Mhc(const Size& size, const MhcOptions& options);
   Rule At(int site) const override;
   void Control(int site, const T* p, const State<T>& s, Coefs<T>* coefs) const override;
   void ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T>& coefs, Coefs<T>* dcoefs,
@@ -65,8 +64,8 @@ class Mhc : public Mechanism<T> {
 };
 
 template <class T>
-Mhc<T>::Mhc(int sites, int64_t dim, const MhcOptions& options) : Mechanism<T>(sites, dim), options_(options) {
-  for (int site = 0; site <= sites; ++site) {
+Mhc<T>::Mhc(const Size& size, const MhcOptions& options) : Mechanism<T>(size), options_(options) {
+  for (int site = 0; site <= size.sites; ++site) {
     offsets_.emplace_back();
     if (Decides(site)) DeclareAt(site);
   }
@@ -87,9 +86,10 @@ void Mhc<T>::DeclareAt(int site) {
   }
   const std::string prefix = IsHead(site) ? "head." : fmt::format("sites.{}.", site);
   Offsets& o = offsets_.back();
-  o.projection = this->Declare(prefix + "projection.weight", {outputs, n * this->dim()}, {}, true);
-  o.scale = this->Declare(prefix + "scale", {IsHead(site) ? 1 : 3}, {Init::Kind::kConstant, 0.01, {}}, false);
-  o.bias = this->Declare(prefix + "bias", {outputs}, std::move(bias), false);
+  o.projection = this->Declare(prefix + "projection.weight", {outputs, n * this->dim()}, {}, true, "");
+  o.scale =
+      this->Declare(prefix + "scale", {IsHead(site) ? 1 : 3}, {Init::Kind::kConstant, 0.01, {}}, false, "");
+  o.bias = this->Declare(prefix + "bias", {outputs}, std::move(bias), false, "");
 }
 
 template <class T>
@@ -290,24 +290,24 @@ void Mhc<T>::ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T>&
 
 }  // namespace
 
+const Description kMhcDescription{"", "", "", "", ""};
+
 template <class T>
-std::unique_ptr<Mechanism<T>> MakeMhc(const ResidualSpec& spec, int sites, int64_t dim) {
-  OptionReader reader(spec);
+std::unique_ptr<Mechanism<T>> MakeMhc(OptionReader* reader, const Size& size) {
   MhcOptions options;
-  options.slots = static_cast<int>(reader.Integer("slots", 4, 1, kMostSlots));
-  options.iterations = static_cast<int>(reader.Integer("iterations", 20, 1, 1000));
-  const bool paper = reader.Choice("form", {"v4", "paper"}) == "paper";
-  options.eps = reader.Real("eps", 1e-6, 0);
-  if (paper && reader.Given("eps")) reader.Refuse("eps", "no eps with form=paper");
+  options.slots = static_cast<int>(reader->Integer("slots", 4, 1, kMostSlots, "streams"));
+  options.iterations = static_cast<int>(reader->Integer("iterations", 20, 1, 1000, "of Sinkhorn"));
+  const bool paper = reader->Choice("form", {"v4", "paper"}, "") == "paper";
+  options.eps = reader->Real("eps", 1e-6, 0, "");
+  if (paper && reader->Given("eps")) reader->Refuse("eps", "no eps with form=paper");
   if (paper) options.eps = 0;
-  options.norm_eps = reader.Real("norm-eps", 1e-6, 0);
-  options.collapse = reader.Choice("collapse", {"mean", "sum", "head"});
-  reader.Finish();
-  return std::make_unique<Mhc<T>>(sites, dim, options);
+  options.norm_eps = reader->Real("norm-eps", 1e-6, 0, "");
+  options.collapse = reader->Choice("collapse", {"mean", "sum", "head"}, "");
+  return std::make_unique<Mhc<T>>(size, options);
 }
 
-template std::unique_ptr<Mechanism<float>> MakeMhc(const ResidualSpec&, int, int64_t);
-template std::unique_ptr<Mechanism<double>> MakeMhc(const ResidualSpec&, int, int64_t);
-template std::unique_ptr<Mechanism<std::complex<double>>> MakeMhc(const ResidualSpec&, int, int64_t);
+template std::unique_ptr<Mechanism<float>> MakeMhc(OptionReader*, const Size&);
+template std::unique_ptr<Mechanism<double>> MakeMhc(OptionReader*, const Size&);
+template std::unique_ptr<Mechanism<std::complex<double>>> MakeMhc(OptionReader*, const Size&);
 
 }  // namespace strata

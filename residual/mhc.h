@@ -37,8 +37,9 @@ namespace strata {
 // The read's bias gives every site a home slot: with equal biases the slots would stay equal for ever.
 //
 // coefs.saved: projection v / rms v [tokens, n^2 + 2n], then 1 / rms v [tokens].
+extern const Description kMhcDescription;
 template <class T>
-std::unique_ptr<Mechanism<T>> MakeMhc(const ResidualSpec& spec, int sites, int64_t dim);
+std::unique_ptr<Mechanism<T>> MakeMhc(OptionReader* options, const Size& size);
 
 }  // namespace strata
 

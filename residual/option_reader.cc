@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
@@ -17,55 +18,78 @@ bool Parse(const std::string& text, Number* value) {
 
 }  // namespace
 
-const std::string* OptionReader::Find(const std::string& name) {
-  known_.push_back(name);
-  const auto found = spec_.options.find(name);
+std::string ToString(const ResidualSpec& spec) {
+  std::string text = spec.name;
+  char separator = ':';
+  for (const auto& [name, value] : spec.options) {
+    text += separator + name + "=" + value;
+    separator = ',';
+  }
+  return text;
+}
+
+const std::string* OptionReader::Find(OptionDoc doc) {
+  const auto found = spec_.options.find(doc.name);
+  docs_.push_back(std::move(doc));
   return found == spec_.options.end() ? nullptr : &found->second;
 }
 
 void OptionReader::Refuse(const std::string& name, const std::string& expected) const {
   const auto found = spec_.options.find(name);
-  FailUsage("{}: {}: expected {}, got \"{}\"", spec_.name, name, expected,
-            found == spec_.options.end() ? "" : found->second);
+  if (found == spec_.options.end()) FailUsage("{}: {}: expected {}", spec_.name, name, expected);
+  FailUsage("{}: {}: expected {}, got \"{}\"", spec_.name, name, expected, found->second);
 }
 
-int64_t OptionReader::Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) {
-  const std::string* text = Find(name);
+int64_t OptionReader::Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most,
+                              const std::string& about) {
+  const std::string range = fmt::format("{} to {}", least, most);
+  const std::string* text = Find({name, fmt::format("{}", fallback), range, about});
   if (text == nullptr) return fallback;
   int64_t value = 0;
-  if (!Parse(*text, &value) || value < least || value > most) {
-    Refuse(name, fmt::format("an integer from {} to {}", least, most));
-  }
+  if (!Parse(*text, &value) || value < least || value > most) Refuse(name, "an integer from " + range);
   return value;
 }
 
-double OptionReader::Real(const std::string& name, double fallback, double least) {
-  const std::string* text = Find(name);
+double OptionReader::Real(const std::string& name, double fallback, double least, const std::string& about) {
+  const bool bounded = std::isfinite(least);
+  const std::string* text =
+      Find({name, fmt::format("{}", fallback), bounded ? fmt::format("at least {}", least) : "any", about});
   if (text == nullptr) return fallback;
   double value = 0;
   if (!Parse(*text, &value) || !std::isfinite(value) || value < least) {
-    Refuse(name, fmt::format("a number of at least {}", least));
+    Refuse(name, bounded ? fmt::format("a number of at least {}", least) : "a finite number");
   }
   return value;
 }
 
-std::string OptionReader::Choice(const std::string& name, const std::vector<std::string>& choices) {
-  const std::string* text = Find(name);
+bool OptionReader::Boolean(const std::string& name, bool fallback, const std::string& about) {
+  const std::string* text = Find({name, fallback ? "true" : "false", "true or false", about});
+  if (text == nullptr) return fallback;
+  if (*text != "true" && *text != "false") Refuse(name, "true or false");
+  return *text == "true";
+}
+
+std::string OptionReader::Choice(const std::string& name, const std::vector<std::string>& choices,
+                                 const std::string& about) {
+  const std::string range = fmt::format("{}", fmt::join(choices, " or "));
+  const std::string* text = Find({name, choices.front(), range, about});
   if (text == nullptr) return choices.front();
   for (const std::string& choice : choices) {
     if (*text == choice) return choice;
   }
-  Refuse(name, fmt::format("{}", fmt::join(choices, " or ")));
+  Refuse(name, range);
 }
 
 void OptionReader::Finish() const {
+  std::vector<std::string> known;
+  for (const OptionDoc& doc : docs_) known.push_back(doc.name);
   for (const auto& [name, value] : spec_.options) {
     bool found = false;
-    for (const std::string& known : known_) found = found || known == name;
+    for (const std::string& one : known) found = found || one == name;
     if (found) continue;
-    if (known_.empty()) FailUsage("{}: expected no options, got \"{}\"", spec_.name, name);
+    if (known.empty()) FailUsage("{}: expected no options, got \"{}\"", spec_.name, name);
     FailUsage("{}: unknown option \"{}\"; did you mean \"{}\"? Options: {}", spec_.name, name,
-              Nearest(name, known_), fmt::join(known_, ", "));
+              Nearest(name, known), fmt::join(known, ", "));
   }
 }
 

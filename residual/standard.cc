@@ -2,8 +2,6 @@
 
 #include <complex>
 
-#include "residual/option_reader.h"
-
 namespace strata {
 namespace {
 
@@ -20,14 +18,20 @@ class Standard : public Mechanism<T> {
 
 }  // namespace
 
+const Description kStandardDescription{
+    "the plain residual connection: every update is added to one running vector",
+    "He et al., arXiv 1512.03385; with the norm before the sublayer, Xiong et al., arXiv 2002.04745",
+    "x  = S\n"
+    "S' = S + u",
+    "this is the pre-norm Transformer", ""};
+
 template <class T>
-std::unique_ptr<Mechanism<T>> MakeStandard(const ResidualSpec& spec, int sites, int64_t dim) {
-  OptionReader(spec).Finish();
-  return std::make_unique<Standard<T>>(sites, dim);
+std::unique_ptr<Mechanism<T>> MakeStandard(OptionReader* /*options*/, const Size& size) {
+  return std::make_unique<Standard<T>>(size);
 }
 
-template std::unique_ptr<Mechanism<float>> MakeStandard(const ResidualSpec&, int, int64_t);
-template std::unique_ptr<Mechanism<double>> MakeStandard(const ResidualSpec&, int, int64_t);
-template std::unique_ptr<Mechanism<std::complex<double>>> MakeStandard(const ResidualSpec&, int, int64_t);
+template std::unique_ptr<Mechanism<float>> MakeStandard(OptionReader*, const Size&);
+template std::unique_ptr<Mechanism<double>> MakeStandard(OptionReader*, const Size&);
+template std::unique_ptr<Mechanism<std::complex<double>>> MakeStandard(OptionReader*, const Size&);
 
 }  // namespace strata

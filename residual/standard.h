@@ -8,8 +8,9 @@
 namespace strata {
 
 // The plain residual connection: one slot,  x = S,  S' = S + u.  No parameters, no options.
+extern const Description kStandardDescription;
 template <class T>
-std::unique_ptr<Mechanism<T>> MakeStandard(const ResidualSpec& spec, int sites, int64_t dim);
+std::unique_ptr<Mechanism<T>> MakeStandard(OptionReader* options, const Size& size);
 
 }  // namespace strata
 

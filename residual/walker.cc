@@ -70,17 +70,26 @@ void Walker<T>::SizeCoefs(const Rule& rule, Coefs<T>* coefs) const {
 
 template <class T>
 const T* Walker<T>::Begin(const T* p, const T* e, int64_t tokens) {
+  return Begin(p, std::vector<const T*>(static_cast<size_t>(mechanism_.open_slots()), e), tokens);
+}
+
+template <class T>
+const T* Walker<T>::Begin(const T* p, const std::vector<const T*>& slots, int64_t tokens) {
+  assert(static_cast<int>(slots.size()) == mechanism_.open_slots());
   p_ = p;
   tokens_ = tokens;
   site_ = 0;
   used_ = 0;
   State<T>& state = states_[0];
   state.tokens = tokens;
-  state.slots.resize(static_cast<size_t>(mechanism_.open_slots()));
-  // Training never writes in place, so all slots may be the same copy.
-  for (size_t k = 0; k < state.slots.size(); ++k) {
-    state.slots[k] = k > 0 && keeps_ ? state.slots[0] : Take();
-    if (k == 0 || !keeps_) Copy(tokens * mechanism_.dim(), e, state.slots[k]);
+  state.slots.resize(slots.size());
+  for (size_t k = 0; k < slots.size(); ++k) {
+    // Training never writes in place, so slots that start equal may be the same copy.
+    if (keeps_ && k > 0 && slots[k] == slots[0]) {
+      state.slots[k] = state.slots[0];
+    } else {
+      Copy(tokens * mechanism_.dim(), slots[k], state.slots[k] = Take());
+    }
   }
   return Arrive();
 }

@@ -26,6 +26,8 @@ class Walker {
   // p: the mechanism's parameters, alive until the pass ends. Returns x for site 0; valid until the next
   // Begin in training, until the next Next in inference.
   const T* Begin(const T* p, const T* e, int64_t tokens);
+  // The same from given slots [tokens, dim], copied; as many as the mechanism was built for.
+  const T* Begin(const T* p, const std::vector<const T*>& slots, int64_t tokens);
   // Where the current site's sublayer puts its output u [tokens, dim]: assigned in full by the sublayer.
   T* update();
   // Applies the write of the current site and returns x for the next one (after the last: the head's x).
@@ -37,6 +39,9 @@ class Walker {
   // dx: gradient of the x that Next or Begin returned for the current site. Returns du of the site before it;
   // after site 0, dL/de.
   const T* Back(const T* dx);
+
+  // After the Back that passed site 0: the gradient of each slot at the start.
+  const State<T>& slot_gradients() const { return ds_; }
 
   // For metrics, tests and inspection: what site `site` saw and decided in the last pass (training).
   const Coefs<T>& coefs(int site) const;
