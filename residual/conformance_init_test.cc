@@ -36,6 +36,18 @@ TEST(Parameters, AreNamedShapedInitialisedAndDecayedAsSpecified) {
   EXPECT_EQ(Describe("standard", 2, 3), Strings{});
   EXPECT_EQ(Describe("attnres:block=1", 1, 3), (Strings{"sites.0.query [3] 0", "sites.0.norm.weight [3] 1",
                                                         "head.query [3] 0", "head.norm.weight [3] 1"}));
+  EXPECT_EQ(Describe("attnres:block=1,weights=static", 1, 3),
+            (Strings{"sites.0.logits [1] 0", "head.logits [2] 0"}));
+  EXPECT_EQ(Describe("attnres:block=1,query=input,key-norm=false", 1, 3),
+            (Strings{"sites.0.query.weight [3,3] 0", "head.query.weight [3,3] 0"}));
+  EXPECT_EQ(
+      Describe("gated:slots=2", 1, 5),
+      (Strings{"sites.0.norm.weight [2,5] 0", "sites.0.down.weight [16,10] normal 0.02 decays",
+               "sites.0.up.weight [10,16] normal 0.02 decays", "sites.0.write.weight [2,10] normal 0.02",
+               "head.norm.weight [2,5] 0", "head.down.weight [16,10] normal 0.02 decays",
+               "head.up.weight [10,16] normal 0.02 decays"}));
+  EXPECT_EQ(Describe("gated:head=mean", 1, 5).size(), 4u);
+  EXPECT_EQ(Describe("gated", 1, 320)[1], "sites.0.down.weight [40,1280] normal 0.02 decays");
   EXPECT_EQ(Describe("mhc:slots=2", 3, 5),
             (Strings{"sites.0.projection.weight [8,10] 0 decays", "sites.0.scale [3] 0.01",
                      "sites.0.bias [8] 3 -3 0 0 3 -3 -3 3", "sites.1.projection.weight [8,10] 0 decays",
@@ -124,10 +136,10 @@ void ExpectUsageError(const std::string& spec, const std::string& message) {
 }
 
 TEST(Options, WrongOnesAreUsageErrorsThatNameWhatWouldBeRight) {
-  ExpectUsageError("atnres", "did you mean \"attnres\"? Known: standard, attnres, mhc");
+  ExpectUsageError("atnres", "did you mean \"attnres\"? Known: standard, ");
   ExpectUsageError("", "did you mean");
   ExpectUsageError("standard:block=2", "standard: expected no options, got \"block\"");
-  ExpectUsageError("attnres:blocks=2", "did you mean \"block\"? Options: block, eps");
+  ExpectUsageError("attnres:blocks=2", "did you mean \"block\"? Options: block, weights, ");
   ExpectUsageError("attnres:block=0", "attnres: block: expected an integer from 1 to");
   ExpectUsageError("attnres:block=-3", "got \"-3\"");
   ExpectUsageError("attnres:block=2x", "got \"2x\"");
@@ -140,6 +152,13 @@ TEST(Options, WrongOnesAreUsageErrorsThatNameWhatWouldBeRight) {
   ExpectUsageError("attnres:eps=-1", "eps: expected a number of at least 0");
   ExpectUsageError("attnres:eps=nan", "got \"nan\"");
   ExpectUsageError("attnres:eps=inf", "got \"inf\"");
+  ExpectUsageError("attnres:heads=3", "attnres: heads: expected a divisor of dim 8, got \"3\"");
+  ExpectUsageError("attnres:weights=static,key-norm=false",
+                   "key-norm: expected no key-norm with weights=static");
+  ExpectUsageError("attnres:weights=max", "weights: expected softmax or sigmoid or static");
+  ExpectUsageError("attnres:key-norm=1", "key-norm: expected true or false, got \"1\"");
+  ExpectUsageError("gated:rank=0", "gated: rank: expected an integer from 1");
+  ExpectUsageError("gated:head=sum", "head: expected gated or mean");
   ExpectUsageError("mhc:slot=2", "did you mean \"slots\"?");
   ExpectUsageError("mhc:slots=0", "mhc: slots: expected an integer from 1 to 32, got \"0\"");
   ExpectUsageError("mhc:iterations=0", "iterations: expected an integer from 1");
@@ -151,7 +170,7 @@ TEST(Options, WrongOnesAreUsageErrorsThatNameWhatWouldBeRight) {
 TEST(Options, ReadBackAsTheyWereGivenInOneOrder) {
   EXPECT_EQ(ToString(ParseResidual("mhc:slots=2,form=paper")), "mhc:form=paper,slots=2");
   EXPECT_EQ(ToString(ParseResidual("standard")), "standard");
-  EXPECT_EQ(MechanismNames(), (Strings{"standard", "attnres", "mhc"}));
+  EXPECT_EQ(MechanismNames(), (Strings{"standard", "mhc", "gated", "attnres"}));
 }
 
 TEST(Options, EachHasAnEffectAndItsDefaultIsTheDocumentedValue) {
@@ -162,6 +181,15 @@ TEST(Options, EachHasAnEffectAndItsDefaultIsTheDocumentedValue) {
     return Forward(toy, &walker, RandomNumbers(3, 1, 52)).back();
   };
   EXPECT_EQ(out("attnres"), out("attnres:block=2,eps=1e-6"));
+  EXPECT_EQ(out("attnres"), out("attnres:weights=softmax,query=learned,heads=1,window=0,key-norm=true"));
+  for (const char* spec :
+       {"attnres:weights=sigmoid", "attnres:window=2", "attnres:heads=3", "attnres:key-norm=false"}) {
+    EXPECT_NE(out("attnres"), out(spec)) << spec;
+  }
+  EXPECT_EQ(out("gated"), out("gated:slots=4,rank=16,eps=1e-6,head=gated,init=0.02"));
+  for (const char* spec : {"gated:slots=3", "gated:rank=3", "gated:eps=0.1", "gated:head=mean"}) {
+    EXPECT_NE(out("gated"), out(spec)) << spec;
+  }
   EXPECT_EQ(out("mhc"), out("mhc:slots=4,iterations=20,form=v4,eps=1e-6,norm-eps=1e-6,collapse=mean"));
   for (const char* spec : {"attnres:block=3", "attnres:eps=1e-2"})
     EXPECT_NE(out("attnres"), out(spec)) << spec;

@@ -34,7 +34,7 @@ class GradientCheck {
     complex_e_.assign(e_.begin(), e_.end());
   }
 
-  // Largest error over all tensors, each relative to its largest gradient.
+  // Largest error over all tensors, each relative to its largest gradient (or 1e-4 of the largest of all).
   double Worst() {
     double worst = Tensor("embedding", &complex_e_, 0, gradients_.embedding.size(), gradients_.embedding);
     size_t at = 0;
@@ -61,14 +61,23 @@ class GradientCheck {
     return sum / kStep;
   }
 
+  double LargestGradient() const {
+    double largest = 0;
+    for (const auto* numbers : {&gradients_.embedding, &gradients_.parameters, &gradients_.weights}) {
+      for (const double g : *numbers) largest = std::max(largest, std::abs(g));
+    }
+    return largest;
+  }
+
   // Element by element where the tensor is small, else a few elements and three dense random directions.
   double Tensor(const std::string& name, Numbers<Complex>* where, size_t begin, size_t size,
                 const Numbers<double>& gradient) {
-    double scale = 0, worst = 0, of_embedding = 0;
+    double scale = 0, worst = 0;
     for (size_t i = 0; i < size; ++i) scale = std::max(scale, std::abs(gradient[begin + i]));
-    // A single channel, normalised, is a sign: what is left of its gradient is the rounding of larger terms.
-    for (const double g : gradients_.embedding) of_embedding = std::max(of_embedding, std::abs(g));
-    if (scale > 0 && toy_.dim == 1) scale = std::max(scale, 1e-4 * of_embedding);
+    // Where a gate is saturated, or one channel is normalised to its sign, what is left of a gradient is the
+    // rounding of the larger terms that it came from.
+    const double rounding = toy_.dim == 1 ? 1e-4 : 0;
+    if (scale > 0) scale = std::max({scale, rounding, 1e-4 * LargestGradient()});
     const auto note = [&](double expected, double actual, double of) {
       if (scale == 0) {
         EXPECT_LT(std::abs(expected), 1e-14) << spec_ << " " << name << ": gradient exactly zero";
@@ -175,7 +184,11 @@ enum class Effect { kAlive, kIdle, kWeak };
 // from 1 is seen.
 Effect EffectOf(const std::string& spec, const std::string& name, int64_t i, int last_site, int slots,
                 int64_t dim) {
-  if (NameOf(spec) == "attnres") return name.rfind("sites.0.", 0) == 0 ? Effect::kIdle : Effect::kAlive;
+  if (NameOf(spec) == "gated") return Effect::kAlive;
+  if (NameOf(spec) == "attnres") {
+    const bool one_source = name.rfind("sites.0.", 0) == 0 && spec.find("sigmoid") == std::string::npos;
+    return one_source ? Effect::kIdle : Effect::kAlive;
+  }
   if (name.rfind("head.", 0) == 0) return Effect::kAlive;
   const bool of_keep = name.find("scale") != std::string::npos  ? i == 2
                        : name.find("bias") != std::string::npos ? i >= 2 * slots

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "residual/attnres.h"
+#include "residual/gated.h"
 #include "residual/mhc.h"
 #include "residual/standard.h"
 
@@ -21,8 +22,9 @@ struct Entry {
 template <class T>
 const Entry<T> kMechanisms[] = {
     {"standard", &kStandardDescription, &MakeStandard<T>},
-    {"attnres", &kAttnResDescription, &MakeAttnRes<T>},
     {"mhc", &kMhcDescription, &MakeMhc<T>},
+    {"gated", &kGatedDescription, &MakeGated<T>},
+    {"attnres", &kAttnResDescription, &MakeAttnRes<T>},
 };
 
 [[noreturn]] void FailUnknownName(const std::string& name) {

@@ -24,6 +24,7 @@ struct Rule {
   Coef write = Coef::kOne;
   bool sees_update = false;   // the write's coefficients are decided after the sublayer, by Review
   bool reads_update = false;  // the backward pass needs the values of u (so the walker keeps them)
+  bool normed = false;        // the read is normalised: its reader has no norm of its own
   int64_t saved = 0;          // numbers per token that Control and Review leave in coefs.saved
   int open() const { return slots - closed; }
 };
@@ -98,8 +99,9 @@ class Mechanism {
   // After it, when rule.sees_update: assigns coefs.keep and .write.
   virtual void Review(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const T* /*u*/,
                       Coefs<T>* /*coefs*/) const {}
-  // Gradients: ds, dp (and du for Review) accumulated; dcoefs holds dL/d(read, keep, write), and its `saved`
-  // is free to use. ReviewVjp comes before the sublayer's backward pass and ControlVjp after it.
+  // Gradients: ds, dp (and du for Review) accumulated; dcoefs holds dL/d(read, keep, write), which
+  // may be overwritten, and its `saved` is free to use. ReviewVjp comes before the sublayer's backward pass
+  // and ControlVjp after it.
   virtual void ControlVjp(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const Coefs<T>& /*coefs*/,
                           Coefs<T>* /*dcoefs*/, const State<T>& /*ds*/, T* /*dp*/) const {}
   virtual void ReviewVjp(int /*site*/, const T* /*p*/, const State<T>& /*s*/, const T* /*u*/,
@@ -114,8 +116,8 @@ class Mechanism {
                                            const T* /*u*/, const Coefs<T>& /*coefs*/) const {
     return {};
   }
-  // Holds the gate inside the read of a site at given numbers [slots, dim] instead of deciding it. False
-  // where the read is the gate itself, and so can be replaced from outside.
+  // Holds the gate inside the read of a site at given numbers, [slots, dim] for all tokens or
+  // [tokens, slots, dim], instead of deciding it. False where the read can be replaced from outside.
   virtual bool HoldGate(int /*site*/, const std::vector<double>& /*gate*/) { return false; }
 
  protected:

@@ -63,6 +63,88 @@ TEST(AttentionResiduals, ForwardIsThePapersForEveryDepthBlockAndWidth) {
   }
 }
 
+// The ablations: sources as in the full form, other weights.
+struct Ablation {
+  std::string weights = "softmax", query = "learned";
+  size_t heads = 1, window = 0;
+  bool key_norm = true;
+};
+
+Vec AblatedMix(const Model& model, const std::string& at, const Mat& sources, const Ablation& a) {
+  const size_t dim = sources[0].size(), width = dim / a.heads;
+  const auto unit = [&](const Vec& v) {
+    double square = 0;
+    for (const double x : v) square += x * x;
+    Vec n = v;
+    for (double& x : n) x /= std::sqrt(square / static_cast<double>(dim) + 1e-6);
+    return n;
+  };
+  Vec query(dim, 0.0), gain(dim, 1.0), h(dim, 0.0);
+  if (a.weights != "static") {
+    if (a.key_norm) gain = model.Get(at + ".norm.weight");
+    if (a.query == "input") {
+      const Vec w = model.Get(at + ".query.weight"), newest = unit(sources.back());
+      for (size_t i = 0; i < w.size(); ++i) query[i / dim] += w[i] * newest[i % dim];
+    } else {
+      query = model.Get(at + ".query");
+    }
+  }
+  for (size_t head = 0; head < a.heads; ++head) {
+    Vec weight;
+    double total = 0;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const bool seen = a.window == 0 || i == 0 || i + a.window >= sources.size();
+      double score = 0;
+      if (a.weights == "static") {
+        score = model.Get(at + ".logits")[i];
+      } else {
+        const Vec key = a.key_norm ? unit(sources[i]) : sources[i];
+        for (size_t d = head * width; d < (head + 1) * width; ++d) score += query[d] * gain[d] * key[d];
+      }
+      weight.push_back(!seen ? 0 : a.weights == "sigmoid" ? Logistic(score) : std::exp(score));
+      total += weight.back();
+    }
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const double share = a.weights == "sigmoid" ? weight[i] : weight[i] / total;
+      for (size_t d = head * width; d < (head + 1) * width; ++d) h[d] += share * sources[i][d];
+    }
+  }
+  return h;
+}
+
+TEST(AttentionResiduals, AblationsAreTheirDefinitions) {
+  const std::map<std::string, Ablation> ablations{
+      {"weights=sigmoid", {.weights = "sigmoid"}},
+      {"weights=static", {.weights = "static"}},
+      {"weights=static,window=2", {.weights = "static", .window = 2}},
+      {"query=input", {.query = "input"}},
+      {"query=input,key-norm=false", {.query = "input", .key_norm = false}},
+      {"heads=2", {.heads = 2}},
+      {"heads=6", {.heads = 6}},
+      {"heads=3,query=input", {.query = "input", .heads = 3}},
+      {"heads=3,weights=sigmoid,window=1", {.weights = "sigmoid", .heads = 3, .window = 1}},
+      {"window=1", {.window = 1}},
+      {"window=3", {.window = 3}},
+      {"key-norm=false", {.key_norm = false}},
+  };
+  for (const auto& [options, ablation] : ablations) {
+    for (int sites = 1; sites <= 7; sites += 2) {
+      for (const int dim : {6, 18}) {
+        Model model("attnres:block=1," + options, sites, dim);
+        model.Randomise(static_cast<uint64_t>(sites + dim));
+        const Vec e = RandomVec(dim, 5);
+        Mat sources{e}, all;
+        for (int l = 0; l <= sites; ++l) {
+          const std::string at = l < sites ? "sites." + std::to_string(l) : "head";
+          all.push_back(AblatedMix(model, at, sources, ablation));
+          if (l < sites) sources.push_back(ToySublayer(l, all.back()));
+        }
+        ExpectClose(all, model.Run(e, ToySublayer), fmt::format("{} sites {} dim {}", options, sites, dim));
+      }
+    }
+  }
+}
+
 TEST(AttentionResiduals, EverySiteSeesAsManySourcesAsThePapersStateMachine) {
   for (int sites = 1; sites <= 13; ++sites) {
     for (int block = 1; block <= sites + 2; ++block) {

@@ -24,6 +24,15 @@ using Numbers = std::vector<T>;
 inline std::vector<std::string> ConformanceSpecs() {
   std::vector<std::string> specs{"standard"};
   for (const int block : {1, 2, 3, 4, 100}) specs.push_back(fmt::format("attnres:block={}", block));
+  for (const char* options :
+       {"weights=sigmoid", "weights=static", "query=input", "heads=1,query=input,key-norm=false", "window=1",
+        "window=2,block=1", "key-norm=false", "weights=sigmoid,window=1,block=1"}) {
+    specs.push_back(fmt::format("attnres:{}", options));
+  }
+  for (const char* options :
+       {"slots=1", "slots=2,rank=3", "slots=3,head=mean", "slots=4,rank=1", "slots=5", "slots=8"}) {
+    specs.push_back(fmt::format("gated:{}", options));
+  }
   const char* collapses[] = {"mean", "sum", "head"};
   int turn = 0;
   for (const char* form : {"v4", "paper"}) {
@@ -66,6 +75,11 @@ struct Toy {
   // Not the initial values: all gates, norms and mixing matrices in their working range.
   void Randomise(uint64_t seed) {
     parameters = Cast<T>(RandomNumbers(static_cast<int64_t>(parameters.size()), 0.7, seed));
+    T* at = parameters.data();
+    for (const Parameter& p : mechanism->Parameters()) {
+      const double inputs = p.shape.size() == 2 ? static_cast<double>(p.shape[1]) : 1;
+      for (int64_t i = 0; i < p.size(); ++i) *at++ *= static_cast<T>(std::min(1.0, 2 / std::sqrt(inputs)));
+    }
     weights = Cast<T>(RandomNumbers(static_cast<int64_t>(weights.size()), 0.9, seed + 1));
   }
   void SetInitial() {

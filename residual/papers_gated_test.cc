@@ -1,0 +1,118 @@
+// Gated Residual, arXiv 2608.30320, eq. 30-34.
+#include "residual/papers_testing.h"
+
+namespace strata {
+namespace {
+
+double Rms(const Vec& v, double eps) {
+  double square = 0;
+  for (const double x : v) square += x * x;
+  return std::sqrt(square / static_cast<double>(v.size()) + eps);
+}
+
+Vec Times(const Vec& matrix, const Vec& v) {
+  Vec out(matrix.size() / v.size(), 0.0);
+  for (size_t i = 0; i < matrix.size(); ++i) out[i / v.size()] += matrix[i] * v[i % v.size()];
+  return out;
+}
+
+struct Read {
+  Vec x, write;
+};
+
+Read GatedRead(const Model& model, const std::string& at, const Mat& branches, bool writes) {
+  const size_t n = branches.size(), d = branches[0].size();
+  const double count = static_cast<double>(n);
+  const Vec w = model.Get(at + ".norm.weight");
+  Vec flat;
+  for (size_t i = 0; i < n; ++i) {
+    const double rms = Rms(branches[i], 1e-6);
+    for (size_t c = 0; c < d; ++c) flat.push_back((1 + w[i * d + c]) * branches[i][c] / rms);  // eq. 30
+  }
+  Vec a = Times(model.Get(at + ".down.weight"), flat);
+  for (double& v : a) v = v / count * Logistic(v / count);  // SiLU, eq. 31
+  const Vec logits = Times(model.Get(at + ".up.weight"), a);
+  Read out{Vec(d, 0.0), {}};
+  for (size_t i = 0; i < n * d; ++i) out.x[i % d] += Logistic(logits[i]) * flat[i] / count;  // eq. 32
+  if (!writes) return out;
+  for (const double c : Times(model.Get(at + ".write.weight"), flat))
+    out.write.push_back(2 * Logistic(c / count));
+  return out;
+}
+
+Mat GatedResidual(const Model& model, int sites, size_t n, bool gated_head, const Vec& e) {
+  Mat branches(n, e), all;
+  for (int l = 0; l < sites; ++l) {
+    const Read read = GatedRead(model, "sites." + std::to_string(l), branches, true);
+    const Vec y = ToySublayer(l, read.x);
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t c = 0; c < y.size(); ++c) branches[i][c] += read.write[i] * y[c];  // eq. 34
+    }
+    all.push_back(read.x);
+  }
+  Vec mean(e.size(), 0.0);
+  for (const Vec& branch : branches) {
+    for (size_t c = 0; c < e.size(); ++c) mean[c] += branch[c] / static_cast<double>(n);
+  }
+  all.push_back(gated_head ? GatedRead(model, "head", branches, false).x : mean);
+  return all;
+}
+
+TEST(GatedResidual, ForwardIsThePapersForEverySlotsDepthAndWidth) {
+  for (const int slots : {1, 2, 3, 4, 5, 8}) {
+    for (const int sites : {1, 2, 5, 9}) {
+      for (const int dim : {1, 3, 16, 17, 64}) {
+        for (const bool gated_head : {true, false}) {
+          const std::string spec =
+              fmt::format("gated:slots={},rank={},head={}", slots, slots + 1, gated_head ? "gated" : "mean");
+          Model model(spec, sites, dim);
+          model.Randomise(static_cast<uint64_t>(1000 * slots + 100 * sites + dim));
+          const Vec e = RandomVec(dim, 7);
+          ExpectClose(GatedResidual(model, sites, static_cast<size_t>(slots), gated_head, e),
+                      model.Run(e, ToySublayer), fmt::format("{} sites {} dim {}", spec, sites, dim));
+        }
+      }
+    }
+  }
+}
+
+TEST(GatedResidual, WithGainTwoAndNoGatesItIsThePreNormNetwork) {
+  for (const int slots : {1, 3}) {
+    Model model(fmt::format("gated:slots={},rank=2", slots), 4, 5);
+    model.Randomise(3);
+    for (const auto& [name, where] : model.offsets) {
+      const auto size = static_cast<size_t>(where.second);
+      if (name.find("norm") != std::string::npos) model.Set(name, Vec(size, 1.0));
+      if (name.find("down") == std::string::npos && name.find("norm") == std::string::npos)
+        model.Set(name, Vec(size, 0.0));
+    }
+    const Vec e = RandomVec(5, 8);
+    Mat expected;
+    Vec h = e;
+    for (int l = 0; l <= 4; ++l) {
+      Vec x = h;
+      for (double& v : x) v /= Rms(h, 1e-6);
+      expected.push_back(x);
+      if (l == 4) break;
+      const Vec u = ToySublayer(l, x);
+      for (size_t d = 0; d < h.size(); ++d) h[d] += u[d];
+    }
+    ExpectClose(expected, model.Run(e, ToySublayer), fmt::format("slots {}", slots));
+  }
+}
+
+TEST(GatedResidual, ParameterCountsAreThePapers) {
+  const auto count = [](int sites, int64_t dim) {
+    int64_t sum = 0;
+    const auto mechanism = MakeMechanism<float>(ParseResidual("gated"), sites, dim);
+    for (const Parameter& p : mechanism->Parameters()) sum += p.size();
+    return sum;
+  };
+  for (const int64_t d : {256, 512, 2560}) {
+    EXPECT_EQ(count(2, d) - count(1, d), d * d + 20 * d);
+    EXPECT_EQ(count(1, d), 2 * d * d + 24 * d);  // and the head's read: d^2 + 4 d
+  }
+}
+
+}  // namespace
+}  // namespace strata
