@@ -52,7 +52,9 @@ void ModelConfig::Resolve() {
   }
   if (mlp == 0) mlp = activation == "gelu" ? 4 * dim : (8 * dim / 3 + 7) / 8 * 8;
   const ResidualSpec spec = ParseResidual(residual);
-  MakeMechanism<float>(spec, sites(), dim);  // checks the options
+  const std::string equal =
+      MakeMechanism<float>(spec, sites(), dim)->EqualForEver();  // checks the options, too
+  if (!equal.empty()) FailUsage("--residual: {}", equal);
   residual = ToString(spec);
 }
 

@@ -52,6 +52,7 @@ class Body : public Decoder {
   void Extend(Cache* cache, const int32_t* tokens, int64_t length, bool all_positions,
               float* logits) override;
   SiteMagnitudes Magnitudes() const override { return magnitudes_; }
+  Health ResidualHealth() override { return MeasureHealth(*mechanism_, ResidualValues(), training_); }
   std::string FirstNonFinite() override;
 
   static int64_t Bytes(const ModelConfig& config, int64_t batch, int64_t length, int64_t parameters);
@@ -67,6 +68,7 @@ class Body : public Decoder {
     int64_t length() const override { return blocks.front().length; }
   };
 
+  bool Normed(int64_t site) const { return mechanism_->At(static_cast<int>(site)).normed; }
   void Forward(int site, SequenceShape shape, const float* x, BlockSaved* saved, float* u);
   void Backward(int site, SequenceShape shape, const float* x, const BlockSaved& saved, const float* du,
                 float* dx);
@@ -104,10 +106,10 @@ Body<E>::Body(const ModelConfig& config)
   if (config.positions == "rope") rope_ = std::make_unique<RopeTable>(config.context, config.head_dim());
   for (int64_t b = 0; b < config.blocks; ++b) {
     const std::string prefix = fmt::format("blocks.{}.", b);
-    attention_.emplace_back(config, prefix, rope_.get(), &parameters_);
-    mlp_.emplace_back(config, prefix, &parameters_);
+    attention_.emplace_back(config, prefix, rope_.get(), Normed(2 * b), &parameters_);
+    mlp_.emplace_back(config, prefix, Normed(2 * b + 1), &parameters_);
   }
-  head_ = std::make_unique<LossHead<E>>(config, embedding_, &parameters_);
+  head_ = std::make_unique<LossHead<E>>(config, embedding_, Normed(config.sites()), &parameters_);
   const int first = parameters_.count();
   for (Parameter parameter : mechanism_->Parameters()) {
     parameter.name = "residual." + parameter.name;
@@ -276,17 +278,18 @@ std::unique_ptr<Decoder> MakeDecoder(const ModelConfig& config, Precision precis
 int64_t CountParameters(const ModelConfig& config, int64_t* residual) {
   ParameterSet set;
   const int embedding = AddEmbedding(config, &set);
-  const AttentionSublayer<float> attention(config, "", nullptr, &set);
-  const MlpSublayer<float> mlp(config, "", &set);
+  const auto mechanism = MechanismOf(config);
+  const bool normed = mechanism->At(0).normed;  // at one site as at all
+  const AttentionSublayer<float> attention(config, "", nullptr, normed, &set);
+  const MlpSublayer<float> mlp(config, "", normed, &set);
   const int block_end = set.count();
-  const LossHead<float> head(config, embedding, &set);
+  const LossHead<float> head(config, embedding, mechanism->At(config.sites()).normed, &set);
   int64_t total = 0;
   for (int i = 0; i < set.count(); ++i) {
     const bool in_block = i > embedding && i < block_end;
     total += set.spec(i).size() * (in_block ? config.blocks : 1);
   }
   int64_t of_residual = 0;
-  const auto mechanism = MechanismOf(config);
   for (const Parameter& parameter : mechanism->Parameters()) of_residual += parameter.size();
   if (residual != nullptr) *residual = of_residual;
   return total + of_residual;

@@ -8,6 +8,7 @@
 
 #include "model/config.h"
 #include "model/parameters.h"
+#include "residual/health.h"
 
 namespace strata {
 
@@ -53,6 +54,8 @@ class Decoder {
                       float* logits) = 0;
 
   virtual SiteMagnitudes Magnitudes() const = 0;
+  // Of the residual connection in the last TrainStep.
+  virtual Health ResidualHealth() = 0;
   // Name of the first non-finite tensor of the last TrainStep (activation, then gradient), "" if none.
   virtual std::string FirstNonFinite() = 0;
 

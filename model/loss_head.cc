@@ -8,9 +8,11 @@
 namespace strata {
 
 template <class E>
-LossHead<E>::LossHead(const ModelConfig& config, int embedding, ParameterSet* parameters)
-    : dim_(config.dim), vocab_(config.vocab), eps_(config.norm_eps), table_(embedding) {
-  norm_ = parameters->Add({"norm.weight", {dim_}, {Init::Kind::kConstant, 1.0, {}}, false});
+LossHead<E>::LossHead(const ModelConfig& config, int embedding, bool normed, ParameterSet* parameters)
+    : dim_(config.dim),
+      vocab_(config.vocab),
+      norm_(config, "norm.weight", normed, parameters),
+      table_(embedding) {
   if (config.head == "separate") {
     table_ = parameters->Add({"head.weight", {vocab_, dim_}, {Init::Kind::kNormal, 0.02, {}}, true});
   }
@@ -23,16 +25,9 @@ int64_t LossHead<E>::ChunkRows(int64_t vocab, int64_t rows) {
 }
 
 template <class E>
-void LossHead<E>::Norm(const Weights<E>& weights, int64_t rows, const float* x) {
-  normed_.Resize(rows * dim_);
-  rstd_.Resize(rows);
-  RmsNorm(rows, dim_, x, weights.Master(norm_), eps_, normed_.data(), rstd_.data());
-}
-
-template <class E>
 double LossHead<E>::Loss(const Weights<E>& weights, int64_t rows, const float* x, const int32_t* targets,
                          float scale, float* losses, float* dx) {
-  Norm(weights, rows, x);
+  norm_.Forward(weights, rows, x, &normed_, &rstd_);
   const int64_t chunk = ChunkRows(vocab_, rows);
   logits_.Resize(chunk * vocab_);
   losses_.Resize(rows);
@@ -55,8 +50,7 @@ double LossHead<E>::Loss(const Weights<E>& weights, int64_t rows, const float* x
                      dnormed_.data() + begin * dim_);
   }
   if (dx != nullptr) {
-    RmsNormVjp(rows, dim_, x, weights.Master(norm_), rstd_.data(), dnormed_.data(), dx,
-               weights.Gradient(norm_));
+    norm_.Vjp(weights, rows, x, rstd_, dnormed_.data(), dx);
   }
   double sum = 0;
   for (int64_t r = 0; r < rows; ++r) sum += static_cast<double>(row_losses[r]);
@@ -65,7 +59,7 @@ double LossHead<E>::Loss(const Weights<E>& weights, int64_t rows, const float* x
 
 template <class E>
 void LossHead<E>::Logits(const Weights<E>& weights, int64_t rows, const float* x, float* logits) {
-  Norm(weights, rows, x);
+  norm_.Forward(weights, rows, x, &normed_, &rstd_);
   Matmul<E, float>({rows, vocab_, dim_, dim_, dim_, vocab_, Op::kNone, Op::kTranspose}, normed_.data(),
                    weights.Get(table_), logits);
 }

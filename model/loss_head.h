@@ -2,6 +2,7 @@
 #define STRATA_MODEL_LOSS_HEAD_H_
 
 #include "model/config.h"
+#include "model/input_norm.h"
 #include "model/weights.h"
 
 namespace strata {
@@ -11,8 +12,9 @@ namespace strata {
 template <class E>
 class LossHead {
  public:
-  // embedding: index of the tensor [vocab, dim] that a tied head shares.
-  LossHead(const ModelConfig& config, int embedding, ParameterSet* parameters);
+  // embedding: index of the tensor [vocab, dim] that a tied head shares. normed: its input is normalised
+  // already.
+  LossHead(const ModelConfig& config, int embedding, bool normed, ParameterSet* parameters);
 
   // Sum of the losses in nats over rows with target >= 0; losses [rows] stored if not null. With dx not null:
   // dx [rows, dim] assigned, parameter gradients accumulated, both of `scale` times the sum.
@@ -24,11 +26,10 @@ class LossHead {
 
  private:
   static int64_t ChunkRows(int64_t vocab, int64_t rows);
-  void Norm(const Weights<E>& weights, int64_t rows, const float* x);
 
   int64_t dim_, vocab_;
-  double eps_;
-  int norm_, table_;
+  InputNorm<E> norm_;
+  int table_;
   Buffer<E> normed_, dlogits_;
   Buffer<float> rstd_, logits_, losses_, dnormed_;
 };

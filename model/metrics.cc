@@ -23,6 +23,7 @@ std::string ToJson(const StepRecord& r) {
     if (r.validation_nats_per_byte >= 0) line["validation_nats_per_byte"] = r.validation_nats_per_byte;
     line["state_rms"] = r.magnitudes.state;
     line["update_rms"] = r.magnitudes.update;
+    for (const auto& [name, value] : r.health.values) line[name] = value;
   }
   if (r.resumed) line["resumed"] = true;
   return line.dump();

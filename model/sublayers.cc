@@ -17,7 +17,6 @@ Init OutputInit(const ModelConfig& config) {
   return {Init::Kind::kNormal, kInitDeviation / std::sqrt(2.0 * static_cast<double>(config.blocks)), {}};
 }
 Init MatrixInit() { return {Init::Kind::kNormal, kInitDeviation, {}}; }
-Init OneInit() { return {Init::Kind::kConstant, 1.0, {}}; }
 
 // y [rows, out] = x [rows, in] W^T for a weight [out, in].
 template <class E, class C>
@@ -47,15 +46,14 @@ const BFloat16* AsElement(int64_t size, const float* du, Buffer<BFloat16>* copy)
 
 template <class E>
 AttentionSublayer<E>::AttentionSublayer(const ModelConfig& config, const std::string& prefix,
-                                        const RopeTable* rope, ParameterSet* parameters)
+                                        const RopeTable* rope, bool normed, ParameterSet* parameters)
     : dim_(config.dim),
       heads_(config.heads),
       kv_heads_(config.kv_heads),
       head_dim_(config.head_dim()),
       context_(config.context),
       rope_(rope),
-      eps_(config.norm_eps) {
-  norm_ = parameters->Add({prefix + "attention.norm.weight", {dim_}, OneInit(), false});
+      norm_(config, prefix + "attention.norm.weight", normed, parameters) {
   qkv_ = parameters->Add({prefix + "attention.qkv.weight", {Width(), dim_}, MatrixInit(), true});
   output_ = parameters->Add(
       {prefix + "attention.output.weight", {dim_, heads_ * head_dim_}, OutputInit(config), true});
@@ -71,12 +69,10 @@ template <class E>
 void AttentionSublayer<E>::Project(const Weights<E>& weights, SequenceShape shape, int64_t start,
                                    const float* x, Saved* saved) const {
   const int64_t rows = shape.rows();
-  saved->normed.Resize(rows * dim_);
-  saved->rstd.Resize(rows);
   saved->qkv.Resize(rows * Width());
   saved->out.Resize(rows * heads_ * head_dim_);
   saved->lse.Resize(rows * heads_);
-  RmsNorm(rows, dim_, x, weights.Master(norm_), eps_, saved->normed.data(), saved->rstd.data());
+  norm_.Forward(weights, rows, x, &saved->normed, &saved->rstd);
   Linear<E, E>(rows, dim_, Width(), saved->normed.data(), weights.Get(qkv_), saved->qkv.data());
   TurnHeads(shape, start, Turn::kForward, saved->qkv.data());
 }
@@ -147,8 +143,7 @@ void AttentionSublayer<E>::Backward(const Weights<E>& weights, SequenceShape sha
   TurnHeads(shape, 0, Turn::kBack, dqkv);
   LinearVjpWeight(rows, dim_, Width(), dqkv, saved.normed.data(), weights.Gradient(qkv_));
   LinearVjpInput<E, float>(rows, dim_, Width(), dqkv, weights.Get(qkv_), scratch->dnormed.data());
-  RmsNormVjp(rows, dim_, x, weights.Master(norm_), saved.rstd.data(), scratch->dnormed.data(), dx,
-             weights.Gradient(norm_));
+  norm_.Vjp(weights, rows, x, saved.rstd, scratch->dnormed.data(), dx);
 }
 
 template <class E>
@@ -158,13 +153,13 @@ int64_t AttentionSublayer<E>::SavedBytes(const ModelConfig& c, int64_t rows) {
 }
 
 template <class E>
-MlpSublayer<E>::MlpSublayer(const ModelConfig& config, const std::string& prefix, ParameterSet* parameters)
+MlpSublayer<E>::MlpSublayer(const ModelConfig& config, const std::string& prefix, bool normed,
+                            ParameterSet* parameters)
     : dim_(config.dim),
       mlp_(config.mlp),
       wide_(config.activation == "swiglu" ? 2 * config.mlp : config.mlp),
       gated_(config.activation == "swiglu"),
-      eps_(config.norm_eps) {
-  norm_ = parameters->Add({prefix + "mlp.norm.weight", {dim_}, OneInit(), false});
+      norm_(config, prefix + "mlp.norm.weight", normed, parameters) {
   up_ = parameters->Add({prefix + "mlp.up.weight", {wide_, dim_}, MatrixInit(), true});
   down_ = parameters->Add({prefix + "mlp.down.weight", {dim_, mlp_}, OutputInit(config), true});
 }
@@ -172,11 +167,9 @@ MlpSublayer<E>::MlpSublayer(const ModelConfig& config, const std::string& prefix
 template <class E>
 void MlpSublayer<E>::Forward(const Weights<E>& weights, int64_t rows, const float* x, Saved* saved,
                              float* u) const {
-  saved->normed.Resize(rows * dim_);
-  saved->rstd.Resize(rows);
   saved->wide.Resize(rows * wide_);
   saved->active.Resize(rows * mlp_);
-  RmsNorm(rows, dim_, x, weights.Master(norm_), eps_, saved->normed.data(), saved->rstd.data());
+  norm_.Forward(weights, rows, x, &saved->normed, &saved->rstd);
   Linear<E, E>(rows, dim_, wide_, saved->normed.data(), weights.Get(up_), saved->wide.data());
   if (gated_) {
     SwiGlu(rows, mlp_, saved->wide.data(), saved->active.data());
@@ -203,8 +196,7 @@ void MlpSublayer<E>::Backward(const Weights<E>& weights, int64_t rows, const flo
   LinearVjpWeight(rows, dim_, wide_, scratch->dwide.data(), saved.normed.data(), weights.Gradient(up_));
   LinearVjpInput<E, float>(rows, dim_, wide_, scratch->dwide.data(), weights.Get(up_),
                            scratch->dnormed.data());
-  RmsNormVjp(rows, dim_, x, weights.Master(norm_), saved.rstd.data(), scratch->dnormed.data(), dx,
-             weights.Gradient(norm_));
+  norm_.Vjp(weights, rows, x, saved.rstd, scratch->dnormed.data(), dx);
 }
 
 template <class E>

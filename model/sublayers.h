@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/config.h"
+#include "model/input_norm.h"
 #include "model/weights.h"
 
 namespace strata {
@@ -39,8 +40,9 @@ class AttentionSublayer {
     Buffer<E> normed, qkv, out;
     Buffer<float> rstd, lse;
   };
-  // rope: null where positions are not rotary; outlives the sublayer.
-  AttentionSublayer(const ModelConfig& config, const std::string& prefix, const RopeTable* rope,
+  // normed: its input is normalised already. rope: null where positions are not rotary; outlives the
+  // sublayer.
+  AttentionSublayer(const ModelConfig& config, const std::string& prefix, const RopeTable* rope, bool normed,
                     ParameterSet* parameters);
   void Forward(const Weights<E>& weights, SequenceShape shape, const float* x, Saved* saved, float* u) const;
   // The same for tokens that follow those in `past`; their keys and values are appended to it.
@@ -59,8 +61,8 @@ class AttentionSublayer {
 
   int64_t dim_, heads_, kv_heads_, head_dim_, context_;
   const RopeTable* rope_;
-  double eps_;
-  int norm_, qkv_, output_;
+  InputNorm<E> norm_;
+  int qkv_, output_;
 };
 
 template <class E>
@@ -70,7 +72,7 @@ class MlpSublayer {
     Buffer<E> normed, wide, active;
     Buffer<float> rstd;
   };
-  MlpSublayer(const ModelConfig& config, const std::string& prefix, ParameterSet* parameters);
+  MlpSublayer(const ModelConfig& config, const std::string& prefix, bool normed, ParameterSet* parameters);
   void Forward(const Weights<E>& weights, int64_t rows, const float* x, Saved* saved, float* u) const;
   void Backward(const Weights<E>& weights, int64_t rows, const float* x, const Saved& saved, const float* du,
                 SublayerScratch<E>* scratch, float* dx) const;
@@ -79,8 +81,8 @@ class MlpSublayer {
  private:
   int64_t dim_, mlp_, wide_;
   bool gated_;
-  double eps_;
-  int norm_, up_, down_;
+  InputNorm<E> norm_;
+  int up_, down_;
 };
 
 }  // namespace strata

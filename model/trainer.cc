@@ -172,6 +172,7 @@ void Run::Evaluate(StepRecord* record) {
   result_.validation_nats_per_byte = eval.nats_per_byte;
   if (eval.bytes > 0) record->validation_nats_per_byte = eval.nats_per_byte;
   record->magnitudes = decoder_->Magnitudes();
+  if (record->step > 0) record->health = decoder_->ResidualHealth();
 }
 
 void Run::Save() {

@@ -67,8 +67,9 @@ struct StepRecord {
   int64_t step = 0, tokens = 0;
   double loss = 0, gradient_norm = 0, lr = 0, tokens_per_second = 0, seconds = 0;
   double validation_loss = -1, validation_nats_per_byte = -1;
-  SiteMagnitudes magnitudes;  // filled where evaluated
-  bool resumed = false;       // first record after a resume
+  SiteMagnitudes magnitudes;  // filled where evaluated, like the next
+  Health health;
+  bool resumed = false;  // first record after a resume
 };
 
 struct TrainResult {

@@ -26,6 +26,7 @@ class Mhc : public Mechanism<T> {
  public:
   Mhc(const Size& size, const MhcOptions& options);
   Rule At(int site) const override;
+  bool doubly_stochastic() const override { return true; }
   void Control(int site, const T* p, const State<T>& s, Coefs<T>* coefs) const override;
   void ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T>& coefs, Coefs<T>* dcoefs,
                   const State<T>& ds, T* dp) const override;

@@ -149,6 +149,7 @@ int RunTrain(int argc, char** argv) {
   if (!ids) corpus = LoadCorpus(training.text, *tokenizer, request.model.context);
 
   InstallStopHandlers();
+  std::set<std::string> warned;
   Progress progress("train", training.steps, request.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
   const TrainResult result =
       Train(request.model, training, corpus, *tokenizer, request.resume, [&](const StepRecord& record) {
@@ -156,6 +157,11 @@ int RunTrain(int argc, char** argv) {
         std::string note = fmt::format("loss {:.4f}  {:.0f} tokens/s", record.loss, record.tokens_per_second);
         if (record.validation_loss >= 0) note += fmt::format("  validation {:.4f}", record.validation_loss);
         progress.Update(record.step, note);
+        for (const auto& [name, warning] : record.health.warnings) {
+          if (warned.insert(name).second) {
+            PrintMessage(fmt::format("strata: step {}: warning: {}\n", record.step, warning));
+          }
+        }
       });
   progress.Finish();
   Print(request, result);
