@@ -371,7 +371,7 @@ std::unique_ptr<Mechanism<T>> MakeAttnRes(OptionReader* reader, const Size& size
   AttnResOptions o;
   o.given = std::max(size.given, 1);
   o.block = reader->Integer("block", (size.sites + 7) / 8, 1, 1'000'000,
-                            "sites (sublayers) per block; 1 is the full form");
+                            "sites (sublayers) per block, by default ceil(sites / 8); 1 is the full form");
   const std::string weights =
       reader->Choice("weights", {"softmax", "sigmoid", "static"}, "how scores become weights");
   o.weights = weights == "static"    ? Weights::kStatic

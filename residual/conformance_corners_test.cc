@@ -237,6 +237,71 @@ TEST(Extremes, RowsOfThePapersFormSumToOneInFloat) {
   }
 }
 
+// A mechanism that starts from given sources; what its first site reads.
+Numbers<double> ReadOf(const std::string& spec, const Numbers<double>& query,
+                       const std::vector<Numbers<double>>& sources) {
+  const auto dim = static_cast<int64_t>(query.size());
+  const auto mechanism =
+      MakeMechanism<double>(ParseResidual(spec), Size{1, dim, static_cast<int>(sources.size())});
+  Numbers<double> p = InitialValues(mechanism->Parameters(), "", 1);
+  std::copy(query.begin(), query.end(), p.begin());  // sites.0.query comes first
+  std::vector<const double*> slots;
+  for (const auto& source : sources) slots.push_back(source.data());
+  Walker<double> walker(*mechanism, Walker<double>::Mode::kInfer);
+  const double* x = walker.Begin(p.data(), slots, 1);
+  return {x, x + dim};
+}
+
+TEST(AttnResCorners, ASourceTwiceHasTwiceTheWeightAndOrderDoesNotMatter) {
+  const auto query = RandomNumbers(5, 1, 60), a = RandomNumbers(5, 2, 61), b = RandomNumbers(5, 2, 62);
+  const auto once = ReadOf("attnres", query, {a, b}), twice = ReadOf("attnres", query, {a, b, b});
+  const auto turned = ReadOf("attnres", query, {b, a, b});
+  // once = w a + (1 - w) b;  twice = w / (2 - w) a + ...
+  const double w = (once[0] - b[0]) / (a[0] - b[0]), both = w / (2 - w);
+  for (size_t d = 0; d < 5; ++d) {
+    EXPECT_NEAR(twice[d], both * a[d] + (1 - both) * b[d], 1e-13);
+    EXPECT_NEAR(turned[d], twice[d], 1e-14);
+  }
+}
+
+// Per block one pass over the closed slots, then an exact merge with the open one (arXiv 2603.15031,
+// algorithm 1).
+TEST(AttnResCorners, TwoPhasesEqualTheDirectRead) {
+  for (const int block : {2, 3, 5}) {
+    constexpr int kDim = 7;
+    Toy<double> toy(fmt::format("attnres:block={}", block), 8, kDim);
+    toy.Randomise(63);
+    Walker<double> walker(*toy.mechanism, Walker<double>::Mode::kTrain);
+    const auto x = Forward(toy, &walker, RandomNumbers(kDim, 1, 64));
+    for (int site = 0; site <= 8; ++site) {
+      const Rule rule = toy.mechanism->At(site);
+      const double* query = toy.parameters.data() + site * 2 * kDim;
+      const auto score = [&](const double* v) {
+        double sq = 0, dot = 0;
+        for (int d = 0; d < kDim; ++d) sq += v[d] * v[d] / kDim;
+        for (int d = 0; d < kDim; ++d) dot += query[d] * query[kDim + d] * v[d];
+        return dot / std::sqrt(sq + 1e-6);
+      };
+      const auto& slots = walker.state(site).slots;
+      double sum = 0, merged[kDim] = {};
+      for (int k = 0; k < rule.closed; ++k) {
+        const double* v = slots[static_cast<size_t>(k)];
+        sum += std::exp(score(v));
+        for (int d = 0; d < kDim; ++d) merged[d] += std::exp(score(v)) * v[d];
+      }
+      for (double& v : merged) v /= sum;
+      if (rule.open() > 0) {
+        const double p = 1 / (1 + std::exp(std::log(sum) - score(slots.back())));
+        for (int d = 0; d < kDim; ++d) merged[d] += p * (slots.back()[d] - merged[d]);
+      }
+      for (size_t d = 0; d < kDim; ++d) {
+        EXPECT_NEAR(x[static_cast<size_t>(site)][d], merged[d], 1e-14 * 10)
+            << "block " << block << " site " << site;
+      }
+    }
+  }
+}
+
 bool Finite(const Numbers<float>& numbers) {
   for (const float v : numbers) {
     if (!std::isfinite(v)) return false;
@@ -288,6 +353,31 @@ TEST(Extremes, HugeAndZeroStatesKeepMhcFinite) {
     toy.Randomise(15);
     Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
     const auto x = Forward(toy, &walker, Numbers<float>(8, size));
+    for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << size;
+  }
+}
+
+TEST(Extremes, HugeAndZeroStatesKeepGatedFiniteForwardAndBackward) {
+  for (const float size : {0.0f, 1e-30f, 1e19f, 1e30f, 1e37f}) {
+    Toy<float> toy("gated:slots=2,rank=3", 2, 8);
+    toy.Randomise(15);
+    Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+    Numbers<float> e(8);
+    for (size_t d = 0; d < 8; ++d) e[d] = size * (d % 3 == 0 ? 1 : -0.5f);
+    const auto x = Forward(toy, &walker, e);
+    for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << size;
+    const auto g = Backward(toy, &walker, x, Numbers<float>(8, 0.1f));
+    EXPECT_TRUE(Finite(g.parameters)) << size;
+    EXPECT_TRUE(Finite(g.embedding)) << size;
+  }
+}
+
+TEST(Extremes, HugeScoresWithoutKeyNormStayFinite) {
+  for (const float size : {1e19f, 3e30f, 3e38f}) {
+    Toy<float> toy("attnres:block=1,key-norm=false", 2, 4);
+    toy.Randomise(16);
+    Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+    const auto x = Forward(toy, &walker, Numbers<float>(4, size));
     for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << size;
   }
 }

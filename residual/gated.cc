@@ -370,7 +370,7 @@ const Description kGatedDescription{
     "gates are about 1/2, so inputs are about half those of pre-norm; with w = 1, W_u = 0, W_w = 0 it is the "
     "pre-norm\n"
     "Transformer exactly",
-    "init=0 is refused: all weights 0 keep the branches equal for ever"};
+    ""};
 
 template <class T>
 std::unique_ptr<Mechanism<T>> MakeGated(OptionReader* reader, const Size& size) {
@@ -381,7 +381,9 @@ std::unique_ptr<Mechanism<T>> MakeGated(OptionReader* reader, const Size& size) 
       reader->Integer("rank", rank, 1, 1 << 20, "of the gates' projection; max(16, d/8 rounded up to 8)");
   options.eps = reader->Real("eps", 1e-6, 0, "added to the mean square");
   options.gated_head = reader->Choice("head", {"gated", "mean"}, "how the head reads") == "gated";
-  options.init = reader->Real("init", 0.02, 0, "deviation of the weights at the start");
+  options.init = reader->Real(
+      "init", 0.02, 0,
+      "deviation of the weights at the start; 0 would keep the branches equal for ever and is refused");
   return std::make_unique<Gated<T>>(size, options);
 }
 

@@ -26,7 +26,7 @@ inline constexpr Command kCommands[] = {
     {"eval", "score text with a trained model", RunEval},
     {"generate", "write text with a trained model", RunGenerate},
     {"tokenize", "train a BPE tokenizer on text", RunTokenize},
-    {"mechanisms", "list the residual connections", RunMechanisms},
+    {"mechanisms", "list the residual connections, or explain one", RunMechanisms},
     {"bench", "measure kernels and training against the limits of this machine", RunBench},
 };
 

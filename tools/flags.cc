@@ -65,6 +65,11 @@ void Flags::Add(const std::string& name, std::vector<std::string>* field, const 
   app_.add_option("--" + name, *field, help)->group(group)->type_name("PATH...")->expected(1, -1);
 }
 
+void Flags::Positionals(const std::string& name, int most, std::vector<std::string>* field,
+                        const std::string& help) {
+  app_.add_option(name, *field, help)->type_name("")->expected(0, most);
+}
+
 void Flags::Switch(const std::string& name, bool* field, const std::string& help, const std::string& group) {
   names_.push_back(name);
   app_.add_flag("--" + name, *field, help)->group(group);

@@ -26,6 +26,9 @@ class Flags {
   void Add(const std::string& name, std::string* field, const std::string& help, const std::string& group);
   void Add(const std::string& name, std::vector<std::string>* field, const std::string& help,
            const std::string& group);
+  // Arguments without a name, at most `most` of them.
+  void Positionals(const std::string& name, int most, std::vector<std::string>* field,
+                   const std::string& help);
   void Switch(const std::string& name, bool* field, const std::string& help, const std::string& group);
 
   template <class Options>
