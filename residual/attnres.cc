@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <complex>
-#include <limits>
 
 #include "base/parallel.h"
 #include "residual/decide.h"
@@ -11,13 +10,6 @@ namespace strata {
 namespace {
 
 constexpr int64_t kChunk = 64;  // tokens
-
-// Sums of products of huge numbers may overflow; their sign is then all that is left of them.
-inline double Saturated(double x) {
-  if (std::isnan(x)) return 0;
-  constexpr double kMost = std::numeric_limits<float>::max();
-  return std::isinf(x) ? std::copysign(kMost, x) : x;
-}
 
 template <class T>
 class AttnRes : public Mechanism<T> {

@@ -47,6 +47,22 @@ TEST(Parameters, AreNamedShapedInitialisedAndDecayedAsSpecified) {
       (Strings{"sites.0.projection.weight [3,5] 0 decays", "sites.0.scale [3] 0.01", "sites.0.bias [3] 3 0 3",
                "head.projection.weight [1,5] 0 decays", "head.scale [1] 0.01", "head.bias [1] 3"}));
   EXPECT_EQ(Describe("mhc:collapse=head", 1, 5).back(), "head.bias [4] -1.1 -1.1 -1.1 -1.1");
+  EXPECT_EQ(Describe("mhc-lite:slots=2", 2, 5),
+            (Strings{"sites.0.projection.weight [6,10] 0 decays", "sites.0.scale [3] 0.01",
+                     "sites.0.bias [6] 1 -1 1 -1 0 -8", "sites.1.projection.weight [6,10] 0 decays",
+                     "sites.1.scale [3] 0.01", "sites.1.bias [6] -1 1 -1 1 0 -8"}));
+  EXPECT_EQ(
+      Describe("mhc-lite:slots=1,collapse=head", 1, 5),
+      (Strings{"sites.0.projection.weight [3,5] 0 decays", "sites.0.scale [3] 0.01", "sites.0.bias [3] 1 1 0",
+               "head.projection.weight [1,5] 0 decays", "head.scale [1] 0.01", "head.bias [1] 3"}));
+  EXPECT_EQ(Describe("mhc-lite", 1, 5).front(), "sites.0.projection.weight [32,20] 0 decays");
+  EXPECT_EQ(
+      Describe("krom:collapse=head", 1, 5),
+      (Strings{"sites.0.projection.weight [12,20] 0 decays", "sites.0.scale [3] 0.01",
+               "sites.0.bias [12] 1 -1 -1 -1 1 -1 -1 -1 0 -8 0 -8", "head.projection.weight [4,20] 0 decays",
+               "head.scale [1] 0.01", "head.bias [4] -1.1 -1.1 -1.1 -1.1"}));
+  EXPECT_EQ(Describe("krom:slots=1", 1, 5), (Strings{"sites.0.projection.weight [2,5] 0 decays",
+                                                     "sites.0.scale [3] 0.01", "sites.0.bias [2] 1 1"}));
 }
 
 TEST(Parameters, InitialReadsAreTheMeanAndTheHomeSlot) {
@@ -75,15 +91,17 @@ TEST(Parameters, InitialReadsAreTheMeanAndTheHomeSlot) {
 
 // Largest distance between two slots at the head after some steps of gradient descent on |output - target|^2
 // / 2.
-double SpreadAfterTraining(bool home_slots, int steps) {
+double SpreadAfterTraining(const std::string& spec, bool home_slots, int steps) {
   constexpr int64_t kDim = 4, kTokens = 8;
-  Toy<double> toy("mhc:slots=3", 6, kDim);
+  Toy<double> toy(spec, 6, kDim);
+  const int slots = toy.mechanism->open_slots();
   toy.Randomise(41);
   toy.SetInitial();
   size_t at = 0;
   for (const Parameter& p : toy.mechanism->Parameters()) {
     for (int64_t i = 0; i < p.size(); ++i, ++at) {
-      if (!home_slots && p.name.find("bias") != std::string::npos && i < 3) toy.parameters[at] = 0;
+      const bool of_read_or_write = p.name.find("bias") != std::string::npos && i < 2 * slots;
+      if (!home_slots && of_read_or_write) toy.parameters[at] = 0;
     }
   }
   const auto e = RandomNumbers(kTokens * kDim, 1, 42), target = RandomNumbers(kTokens * kDim, 2, 43);
@@ -107,9 +125,16 @@ double SpreadAfterTraining(bool home_slots, int steps) {
 }
 
 TEST(Training, SlotsGrowApartFromTheirInitialValuesButNotFromEqualOnes) {
-  EXPECT_LT(SpreadAfterTraining(true, 0), 1e-9);
-  EXPECT_GT(SpreadAfterTraining(true, 20), 1e-2);
-  EXPECT_LT(SpreadAfterTraining(false, 20), 1e-9);  // the symmetry trap that home slots avoid
+  EXPECT_LT(SpreadAfterTraining("mhc:slots=3", true, 0), 1e-9);
+  EXPECT_GT(SpreadAfterTraining("mhc:slots=3", true, 20), 1e-2);
+  for (const char* spec : {"mhc-lite:slots=3", "krom"}) {  // their writes differ from the start
+    const double before = SpreadAfterTraining(spec, true, 0);
+    EXPECT_GT(before, 0.1) << spec;
+    EXPECT_GT(SpreadAfterTraining(spec, true, 20), before) << spec;
+  }
+  for (const char* spec : {"mhc:slots=3", "mhc-lite:slots=3", "krom"}) {
+    EXPECT_LT(SpreadAfterTraining(spec, false, 20), 1e-9) << spec;  // the symmetry trap that home slots avoid
+  }
 }
 
 void ExpectUsageError(const std::string& spec, const std::string& message) {
@@ -124,7 +149,7 @@ void ExpectUsageError(const std::string& spec, const std::string& message) {
 }
 
 TEST(Options, WrongOnesAreUsageErrorsThatNameWhatWouldBeRight) {
-  ExpectUsageError("atnres", "did you mean \"attnres\"? Known: standard, attnres, mhc");
+  ExpectUsageError("atnres", "did you mean \"attnres\"? Known: standard, ");
   ExpectUsageError("", "did you mean");
   ExpectUsageError("standard:block=2", "standard: expected no options, got \"block\"");
   ExpectUsageError("attnres:blocks=2", "did you mean \"block\"? Options: block, eps");
@@ -146,12 +171,19 @@ TEST(Options, WrongOnesAreUsageErrorsThatNameWhatWouldBeRight) {
   ExpectUsageError("mhc:form=v5", "mhc: form: expected v4 or paper, got \"v5\"");
   ExpectUsageError("mhc:collapse=max", "collapse: expected mean or sum or head");
   ExpectUsageError("mhc:form=paper,eps=1e-6", "mhc: eps: expected no eps with form=paper");
+  ExpectUsageError("mhc-lite:slots=6",
+                   "mhc-lite: slots: expected an integer from 1 to 5 (every site weighs all "
+                   "n! permutations");
+  ExpectUsageError("mhc-lite:eps=1e-6", "unknown option \"eps\"");
+  ExpectUsageError("krom:slots=6", "krom: slots: expected a power of two from 1 to 32");
+  ExpectUsageError("krom:slots=64", "krom: slots: expected an integer from 1 to 32");
+  ExpectUsageError("krom:iterations=3", "krom: unknown option \"iterations\"");
 }
 
 TEST(Options, ReadBackAsTheyWereGivenInOneOrder) {
   EXPECT_EQ(ToString(ParseResidual("mhc:slots=2,form=paper")), "mhc:form=paper,slots=2");
   EXPECT_EQ(ToString(ParseResidual("standard")), "standard");
-  EXPECT_EQ(MechanismNames(), (Strings{"standard", "attnres", "mhc"}));
+  EXPECT_EQ(MechanismNames(), (Strings{"standard", "mhc", "mhc-lite", "krom", "attnres"}));
 }
 
 TEST(Options, EachHasAnEffectAndItsDefaultIsTheDocumentedValue) {
@@ -168,6 +200,12 @@ TEST(Options, EachHasAnEffectAndItsDefaultIsTheDocumentedValue) {
   for (const char* spec : {"mhc:slots=3", "mhc:iterations=3", "mhc:form=paper", "mhc:eps=1e-3",
                            "mhc:norm-eps=0.1", "mhc:collapse=sum", "mhc:collapse=head"}) {
     EXPECT_NE(out("mhc"), out(spec)) << spec;
+  }
+  for (const std::string name : {"mhc-lite", "krom"}) {
+    EXPECT_EQ(out(name), out(name + ":slots=4,norm-eps=1e-6,collapse=mean"));
+    for (const char* option : {":slots=2", ":norm-eps=0.1", ":collapse=sum", ":collapse=head"}) {
+      EXPECT_NE(out(name), out(name + option)) << name << option;
+    }
   }
 }
 

@@ -5,7 +5,9 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "residual/attnres.h"
+#include "residual/krom.h"
 #include "residual/mhc.h"
+#include "residual/mhc_lite.h"
 #include "residual/standard.h"
 
 namespace strata {
@@ -20,9 +22,9 @@ struct Entry {
 
 template <class T>
 const Entry<T> kMechanisms[] = {
-    {"standard", &kStandardDescription, &MakeStandard<T>},
+    {"standard", &kStandardDescription, &MakeStandard<T>}, {"mhc", &kMhcDescription, &MakeMhc<T>},
+    {"mhc-lite", &kMhcLiteDescription, &MakeMhcLite<T>},   {"krom", &kKromDescription, &MakeKrom<T>},
     {"attnres", &kAttnResDescription, &MakeAttnRes<T>},
-    {"mhc", &kMhcDescription, &MakeMhc<T>},
 };
 
 [[noreturn]] void FailUnknownName(const std::string& name) {

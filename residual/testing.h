@@ -24,16 +24,22 @@ using Numbers = std::vector<T>;
 inline std::vector<std::string> ConformanceSpecs() {
   std::vector<std::string> specs{"standard"};
   for (const int block : {1, 2, 3, 4, 100}) specs.push_back(fmt::format("attnres:block={}", block));
+  const auto add = [&](const std::string& spec) { specs.push_back(spec); };
   const char* collapses[] = {"mean", "sum", "head"};
   int turn = 0;
   for (const char* form : {"v4", "paper"}) {
     for (const int slots : {1, 2, 3, 5, 8}) {
       const int iterations = slots > 4 ? 3 : 20;
-      specs.push_back(fmt::format("mhc:slots={},form={},collapse={},iterations={}", slots, form,
-                                  collapses[turn++ % 3], iterations));
+      add(fmt::format("mhc:slots={},form={},collapse={},iterations={}", slots, form, collapses[turn++ % 3],
+                      iterations));
     }
-    for (const char* collapse : collapses)
-      specs.push_back(fmt::format("mhc:form={},collapse={}", form, collapse));
+    for (const char* collapse : collapses) add(fmt::format("mhc:form={},collapse={}", form, collapse));
+  }
+  for (const int slots : {1, 2, 3, 4, 5}) {
+    add(fmt::format("mhc-lite:slots={},collapse={}", slots, collapses[turn++ % 3]));
+  }
+  for (const int slots : {1, 2, 4, 8}) {
+    add(fmt::format("krom:slots={},collapse={}", slots, collapses[turn++ % 3]));
   }
   return specs;
 }
@@ -91,7 +97,8 @@ struct Toy {
     std::fill_n(dx, tokens * dim, T(0));
     for (int64_t i = 0; i < tokens * dim; ++i) {
       const int64_t d = i % dim, next = i - d + (d + 1) % dim;
-      const T u = std::tanh(w[d] * x[i] + w[dim] * x[next]), g = du[i] * (T(1) - u * u);
+      const T cosh = std::cosh(w[d] * x[i] + w[dim] * x[next]);  // 1 - tanh^2 would cancel where tanh is 1
+      const T g = du[i] / (cosh * cosh);
       of_site[d] += g * x[i];
       of_site[dim] += g * x[next];
       dx[i] += g * w[d];
