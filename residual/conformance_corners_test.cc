@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "residual/row_norm.h"
 #include "residual/sinkhorn.h"
 #include "residual/testing.h"
 
@@ -129,6 +130,25 @@ TEST(Corners, MhcWithOneSlotAndOpenGatesIsThePlainResidual) {
   }
   const auto e = RandomNumbers(2 * 4, 1, 11);
   ExpectNear(Walk(mhc, e), Walk(standard, e), 1e-15);
+}
+
+// A slot that is read, kept and written with 1: nothing is left of the hyper-connection.
+TEST(Corners, HcWithOneSlotAndUnitTablesIsThePlainResidualBitForBit) {
+  for (const char* spec : {"hc:slots=1,dynamic=false", "hc:slots=1", "hc:slots=1,norm=rms"}) {
+    for (const int64_t dim : {1, 7, 64}) {
+      Toy<float> hc(spec, 6, dim), standard("standard", 6, dim);
+      standard.Randomise(22);
+      hc.SetInitial();
+      hc.weights = standard.weights;
+      const auto e = Cast<float>(RandomNumbers(5 * dim, 1, 23));
+      const Numbers<float> cotangent = Cast<float>(RandomNumbers(5 * dim, 1, 24));
+      Walker<float> a(*hc.mechanism, Walker<float>::Mode::kTrain),
+          b(*standard.mechanism, Walker<float>::Mode::kTrain);
+      const auto x = Forward(hc, &a, e);
+      EXPECT_EQ(x, Forward(standard, &b, e)) << spec;
+      EXPECT_EQ(Backward(hc, &a, x, cotangent).embedding, Backward(standard, &b, x, cotangent).embedding);
+    }
+  }
 }
 
 TEST(Corners, KromWithOneFactorIsMhcLiteWithTwoSlots) {
@@ -339,6 +359,53 @@ TEST(Extremes, HugeAndZeroStatesKeepManifoldsFinite) {
       EXPECT_TRUE(Finite(g.parameters)) << spec << " " << size;
     }
   }
+}
+
+// Rows of one number (layer: no variance), tiny and huge ones, and rows whose mean is far larger than what
+// they differ by.
+TEST(Extremes, HugeTinyAndConstantSlotsKeepHcFinite) {
+  for (const std::string spec :
+       {"hc", "hc:norm=rms,collapse=head", "hc:eps=0", "hc:norm=rms,eps=0,tanh=false"}) {
+    for (const float size : {0.0f, 1e-38f, 1e-30f, 1e10f, 1e19f, 1e30f, 1e36f}) {
+      for (const float other : {1.0f, -0.5f}) {
+        // Without eps a row without variance has no gradient.
+        if (spec == "hc:eps=0" && other == 1.0f && size > 0) continue;
+        Toy<float> toy(spec, 2, 8);
+        toy.Randomise(25);
+        for (float& v : toy.parameters) v *= 0.3f;
+        Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+        Numbers<float> e(8, size);
+        for (size_t d = 0; d < 8; d += 3) e[d] *= other;
+        const auto x = Forward(toy, &walker, e);
+        const auto g = Backward(toy, &walker, x, Numbers<float>(8, size > 1 ? 0.01f / size : 0.01f));
+        for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << spec << " " << size;
+        EXPECT_TRUE(Finite(g.embedding)) << spec << " " << size;
+        EXPECT_TRUE(Finite(g.parameters)) << spec << " " << size;
+      }
+    }
+  }
+}
+
+TEST(Extremes, LayerNormKeepsItsDigitsBesideALargeMeanAndInHugeRows) {
+  const RowNorm<float> norm(8, true, 1e-5);
+  const RowNorm<double> wide(8, true, 1e-5);
+  const float pattern[] = {1, -1, 2, -2, 0.5f, -0.5f, 3, -3};
+  float out[8], expected[8];
+  norm.Apply(pattern, expected);
+  Numbers<float> row(8);
+  for (size_t d = 0; d < 8; ++d) row[d] = pattern[d] + 65536;
+  norm.Apply(row.data(), out);
+  for (size_t d = 0; d < 8; ++d) EXPECT_NEAR(out[d], expected[d], 1e-6);
+  for (size_t d = 0; d < 8; ++d) row[d] = pattern[d] * 1e38f;
+  norm.Apply(row.data(), out);
+  for (size_t d = 0; d < 8; ++d) EXPECT_NEAR(out[d], expected[d], 1e-5);
+  Numbers<double> huge(8), wide_out(8);
+  for (size_t d = 0; d < 8; ++d) huge[d] = pattern[d] * 5e307;
+  wide.Apply(huge.data(), wide_out.data());
+  for (size_t d = 0; d < 8; ++d) EXPECT_NEAR(wide_out[d], expected[d], 1e-5);
+  std::fill(row.begin(), row.end(), 1234.567f);
+  norm.Apply(row.data(), out);
+  for (const float v : out) EXPECT_EQ(v, 0);
 }
 
 TEST(Extremes, ExtremeLogitsKeepManifoldsFiniteForwardAndBackward) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "residual/attnres.h"
+#include "residual/hc.h"
 #include "residual/krom.h"
 #include "residual/mhc.h"
 #include "residual/mhc_lite.h"
@@ -20,12 +21,17 @@ struct Entry {
   std::unique_ptr<Mechanism<T>> (*make)(OptionReader* options, const Size& size);
 };
 
+// clang-format off
 template <class T>
 const Entry<T> kMechanisms[] = {
-    {"standard", &kStandardDescription, &MakeStandard<T>}, {"mhc", &kMhcDescription, &MakeMhc<T>},
-    {"mhc-lite", &kMhcLiteDescription, &MakeMhcLite<T>},   {"krom", &kKromDescription, &MakeKrom<T>},
+    {"standard", &kStandardDescription, &MakeStandard<T>},
+    {"hc", &kHcDescription, &MakeHc<T>},
+    {"mhc", &kMhcDescription, &MakeMhc<T>},
+    {"mhc-lite", &kMhcLiteDescription, &MakeMhcLite<T>},
+    {"krom", &kKromDescription, &MakeKrom<T>},
     {"attnres", &kAttnResDescription, &MakeAttnRes<T>},
 };
+// clang-format on
 
 [[noreturn]] void FailUnknownName(const std::string& name) {
   const std::vector<std::string> names = MechanismNames();

@@ -25,6 +25,11 @@ inline std::vector<std::string> ConformanceSpecs() {
   std::vector<std::string> specs{"standard"};
   for (const int block : {1, 2, 3, 4, 100}) specs.push_back(fmt::format("attnres:block={}", block));
   const auto add = [&](const std::string& spec) { specs.push_back(spec); };
+  for (const char* form : {"slots=1", "slots=2,norm=rms", "slots=3,collapse=mean", "slots=4,collapse=head",
+                           "slots=5,tanh=false,norm=rms,collapse=head", "slots=8,tanh=false,collapse=mean",
+                           "slots=1,dynamic=false", "slots=3,dynamic=false,collapse=head"}) {
+    add(fmt::format("hc:{}", form));
+  }
   const char* collapses[] = {"mean", "sum", "head"};
   int turn = 0;
   for (const char* form : {"v4", "paper"}) {
