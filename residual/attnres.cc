@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
-#include <limits>
 
 #include "base/parallel.h"
 #include "ops/project.h"
@@ -24,13 +23,6 @@ struct AttnResOptions {
   bool input_query = false, key_norm = true;
   double eps = 1e-6;
 };
-
-// Sums of products of huge numbers may overflow; their sign is then all that is left of them.
-inline double Saturated(double x) {
-  if (std::isnan(x)) return 0;
-  constexpr double kMost = std::numeric_limits<float>::max();
-  return std::isinf(x) ? std::copysign(kMost, x) : x;
-}
 
 template <class T>
 class AttnRes : public Mechanism<T> {

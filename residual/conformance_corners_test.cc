@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "residual/row_norm.h"
 #include "residual/sinkhorn.h"
 #include "residual/testing.h"
 
@@ -129,6 +130,69 @@ TEST(Corners, MhcWithOneSlotAndOpenGatesIsThePlainResidual) {
   }
   const auto e = RandomNumbers(2 * 4, 1, 11);
   ExpectNear(Walk(mhc, e), Walk(standard, e), 1e-15);
+}
+
+// A slot that is read, kept and written with 1: nothing is left of the hyper-connection.
+TEST(Corners, HcWithOneSlotAndUnitTablesIsThePlainResidualBitForBit) {
+  for (const char* spec : {"hc:slots=1,dynamic=false", "hc:slots=1", "hc:slots=1,norm=rms"}) {
+    for (const int64_t dim : {1, 7, 64}) {
+      Toy<float> hc(spec, 6, dim), standard("standard", 6, dim);
+      standard.Randomise(22);
+      hc.SetInitial();
+      hc.weights = standard.weights;
+      const auto e = Cast<float>(RandomNumbers(5 * dim, 1, 23));
+      const Numbers<float> cotangent = Cast<float>(RandomNumbers(5 * dim, 1, 24));
+      Walker<float> a(*hc.mechanism, Walker<float>::Mode::kTrain),
+          b(*standard.mechanism, Walker<float>::Mode::kTrain);
+      const auto x = Forward(hc, &a, e);
+      EXPECT_EQ(x, Forward(standard, &b, e)) << spec;
+      EXPECT_EQ(Backward(hc, &a, x, cotangent).embedding, Backward(standard, &b, x, cotangent).embedding);
+    }
+  }
+}
+
+TEST(Corners, KromWithOneFactorIsMhcLiteWithTwoSlots) {
+  for (const char* collapse : {"mean", "head"}) {
+    Toy<double> krom(fmt::format("krom:slots=2,collapse={}", collapse), 5, 6);
+    Toy<double> lite(fmt::format("mhc-lite:slots=2,collapse={}", collapse), 5, 6);
+    krom.Randomise(16);
+    lite.Randomise(16);
+    const auto e = RandomNumbers(3 * 6, 1, 17);
+    ExpectNear(Walk(krom, e), Walk(lite, e), 1e-14);
+  }
+}
+
+// All logits of keep may be as large as they like; scale is 1, so biases are logits.
+TEST(Corners, KeepOfMhcLiteAndKromIsDoublyStochasticWithinFourUlp) {
+  for (const std::string spec :
+       {"mhc-lite:slots=1", "mhc-lite:slots=2", "mhc-lite:slots=3", "mhc-lite", "mhc-lite:slots=5",
+        "krom:slots=1", "krom:slots=2", "krom", "krom:slots=8", "krom:slots=32"}) {
+    double worst = 0;
+    for (const double size : {0.0, 0.7, 5.0, 50.0, 1e4}) {
+      Toy<double> toy(spec, 2, 3);
+      toy.Randomise(18);
+      for (double& v : toy.parameters) v *= size;
+      Walker<double> walker(*toy.mechanism, Walker<double>::Mode::kTrain);
+      constexpr int64_t kTokens = 50;
+      Forward(toy, &walker, RandomNumbers(kTokens * 3, 1, 19));
+      const int64_t n = toy.mechanism->open_slots();
+      const Buffer<double>& keep = walker.coefs(0).keep;
+      ASSERT_EQ(keep.size(), kTokens * n * n);
+      for (int64_t i = 0; i < kTokens * n; ++i) {
+        double row = 0, column = 0;
+        for (int64_t k = 0; k < n; ++k) {
+          const double of_row = keep[i * n + k], of_column = keep[i / n * n * n + k * n + i % n];
+          EXPECT_TRUE(of_row >= 0 && of_row <= 1 + 1e-15) << spec;
+          row += of_row;
+          column += of_column;
+        }
+        worst = std::max({worst, std::abs(row - 1), std::abs(column - 1)});
+      }
+    }
+    EXPECT_LE(worst, 4 * std::numeric_limits<double>::epsilon());
+    std::printf("%-16s rows and columns: largest distance of a sum from 1 %.1f ulp\n", spec.c_str(),
+                worst / std::numeric_limits<double>::epsilon());
+  }
 }
 
 // Site 0 puts a mark on slot 0 alone; site 1 shifts the slots by one: slot k + 1 takes what slot k was.
@@ -347,13 +411,89 @@ TEST(Extremes, HugeAndZeroSourcesKeepAttnResFiniteAndExact) {
   }
 }
 
-TEST(Extremes, HugeAndZeroStatesKeepMhcFinite) {
-  for (const float size : {0.0f, 1e-30f, 1e19f, 1e30f, 1e37f}) {
-    Toy<float> toy("mhc", 2, 8);
-    toy.Randomise(15);
-    Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
-    const auto x = Forward(toy, &walker, Numbers<float>(8, size));
-    for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << size;
+TEST(Extremes, HugeAndZeroStatesKeepManifoldsFinite) {
+  for (const std::string spec : {"mhc:collapse=head", "mhc:form=paper", "mhc-lite:collapse=head", "krom"}) {
+    for (const float size : {0.0f, 1e-30f, 1e10f, 1e19f, 1e30f, 1e36f}) {
+      Toy<float> toy(spec, 2, 8);
+      toy.Randomise(15);
+      Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+      const auto x = Forward(toy, &walker, Numbers<float>(8, size));
+      for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << spec << " " << size;
+      const auto g = Backward(toy, &walker, x, Numbers<float>(8, 0.01f));
+      EXPECT_TRUE(Finite(g.embedding)) << spec << " " << size;
+      EXPECT_TRUE(Finite(g.parameters)) << spec << " " << size;
+    }
+  }
+}
+
+// Rows of one number (layer: no variance), tiny and huge ones, and rows whose mean is far larger than what
+// they differ by.
+TEST(Extremes, HugeTinyAndConstantSlotsKeepHcFinite) {
+  for (const std::string spec :
+       {"hc", "hc:norm=rms,collapse=head", "hc:eps=0", "hc:norm=rms,eps=0,tanh=false"}) {
+    for (const float size : {0.0f, 1e-38f, 1e-30f, 1e10f, 1e19f, 1e30f, 1e36f}) {
+      for (const float other : {1.0f, -0.5f}) {
+        // Without eps a row without variance has no gradient.
+        if (spec == "hc:eps=0" && other == 1.0f && size > 0) continue;
+        Toy<float> toy(spec, 2, 8);
+        toy.Randomise(25);
+        for (float& v : toy.parameters) v *= 0.3f;
+        Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+        Numbers<float> e(8, size);
+        for (size_t d = 0; d < 8; d += 3) e[d] *= other;
+        const auto x = Forward(toy, &walker, e);
+        const auto g = Backward(toy, &walker, x, Numbers<float>(8, size > 1 ? 0.01f / size : 0.01f));
+        for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << spec << " " << size;
+        EXPECT_TRUE(Finite(g.embedding)) << spec << " " << size;
+        EXPECT_TRUE(Finite(g.parameters)) << spec << " " << size;
+      }
+    }
+  }
+}
+
+TEST(Extremes, LayerNormKeepsItsDigitsBesideALargeMeanAndInHugeRows) {
+  const RowNorm<float> norm(8, true, 1e-5);
+  const RowNorm<double> wide(8, true, 1e-5);
+  const float pattern[] = {1, -1, 2, -2, 0.5f, -0.5f, 3, -3};
+  float out[8], expected[8];
+  norm.Apply(pattern, expected);
+  Numbers<float> row(8);
+  for (size_t d = 0; d < 8; ++d) row[d] = pattern[d] + 65536;
+  norm.Apply(row.data(), out);
+  for (size_t d = 0; d < 8; ++d) EXPECT_NEAR(out[d], expected[d], 1e-6);
+  for (size_t d = 0; d < 8; ++d) row[d] = pattern[d] * 1e38f;
+  norm.Apply(row.data(), out);
+  for (size_t d = 0; d < 8; ++d) EXPECT_NEAR(out[d], expected[d], 1e-5);
+  Numbers<double> huge(8), wide_out(8);
+  for (size_t d = 0; d < 8; ++d) huge[d] = pattern[d] * 5e307;
+  wide.Apply(huge.data(), wide_out.data());
+  for (size_t d = 0; d < 8; ++d) EXPECT_NEAR(wide_out[d], expected[d], 1e-5);
+  std::fill(row.begin(), row.end(), 1234.567f);
+  norm.Apply(row.data(), out);
+  for (const float v : out) EXPECT_EQ(v, 0);
+}
+
+TEST(Extremes, ExtremeLogitsKeepManifoldsFiniteForwardAndBackward) {
+  for (const std::string spec :
+       {"mhc", "mhc:form=paper", "mhc-lite", "mhc-lite:slots=5", "krom", "krom:slots=32"}) {
+    for (const float size : {50.0f, 90.0f, -90.0f, 200.0f, -200.0f, -1e4f, 1e4f}) {
+      Toy<float> toy(spec, 3, 8);
+      toy.Randomise(20);
+      size_t at = 0;
+      for (const Parameter& p : toy.mechanism->Parameters()) {
+        const bool bias = p.name.find("bias") != std::string::npos;
+        for (int64_t i = 0; i < p.size(); ++i, ++at) {
+          // 50: random ones of that size; else every third one.
+          if (bias) toy.parameters[at] = size == 50.0f ? size * toy.parameters[at] : i % 3 == 0 ? size : 0;
+        }
+      }
+      Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
+      const auto x = Forward(toy, &walker, Cast<float>(RandomNumbers(5 * 8, 1, 21)));
+      const auto g = Backward(toy, &walker, x, Numbers<float>(5 * 8, 0.5f));
+      for (const auto& of_site : x) EXPECT_TRUE(Finite(of_site)) << spec << " " << size;
+      EXPECT_TRUE(Finite(g.embedding)) << spec << " " << size;
+      EXPECT_TRUE(Finite(g.parameters)) << spec << " " << size;
+    }
   }
 }
 

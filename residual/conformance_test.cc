@@ -133,7 +133,9 @@ TEST(EveryMechanism, GradientsAreTheComplexStepDerivatives) {
 }
 
 TEST(EveryMechanism, GradientsAtTheInitialValuesAreTheComplexStepDerivativesAndAliveOrExactlyZero) {
-  for (const std::string spec : {"attnres:block=2", "mhc:collapse=head", "mhc:form=paper"}) {
+  for (const std::string spec :
+       {"attnres:block=2", "hc:collapse=head", "hc:dynamic=false", "mhc:collapse=head", "mhc:form=paper",
+        "mhc-lite:slots=3,collapse=head", "krom:collapse=head"}) {
     Toy<double> toy(spec, 5, 6);
     toy.Randomise(11);
     toy.SetInitial();
@@ -146,7 +148,7 @@ TEST(EveryMechanism, GradientsAtTheInitialValuesAreTheComplexStepDerivativesAndA
       double largest = 0;
       for (int64_t i = 0; i < p.size(); ++i) largest = std::max(largest, std::abs(g.parameters[at++]));
       const bool one_source = p.name == "sites.0.query";
-      const bool gain_of_zero_query = p.name.find("norm.weight") != std::string::npos;
+      const bool gain_of_zero_query = p.name.find("norm.") != std::string::npos;
       const bool scale_of_zero_projection = p.name.find("scale") != std::string::npos;
       if (one_source || gain_of_zero_query || scale_of_zero_projection) {
         EXPECT_EQ(largest, 0) << spec << " " << p.name;
@@ -180,23 +182,24 @@ TEST(EveryMechanism, EveryUpdateReachesTheHeadAndNoEarlierSite) {
 enum class Effect { kAlive, kIdle, kWeak };
 
 // Parameters that cannot matter: the query of a single source; how slots are mixed where there is one, or
-// where all are still equal (site 0). After the last mixing with equal weights only the columns' distance
-// from 1 is seen.
+// where all are still equal (site 0), or where all are weighed alike after it (the last site). Of mhc's
+// last mixing the columns' distance from 1 is seen.
 Effect EffectOf(const std::string& spec, const std::string& name, int64_t i, int last_site, int slots,
                 int64_t dim) {
-  if (NameOf(spec) == "gated") return Effect::kAlive;
   if (NameOf(spec) == "attnres") {
     const bool one_source = name.rfind("sites.0.", 0) == 0 && spec.find("sigmoid") == std::string::npos;
     return one_source ? Effect::kIdle : Effect::kAlive;
   }
-  if (name.rfind("head.", 0) == 0) return Effect::kAlive;
+  const bool manifold = NameOf(spec) == "mhc" || NameOf(spec) == "mhc-lite" || NameOf(spec) == "krom";
+  if (!manifold || name.rfind("head.", 0) == 0) return Effect::kAlive;
   const bool of_keep = name.find("scale") != std::string::npos  ? i == 2
                        : name.find("bias") != std::string::npos ? i >= 2 * slots
                                                                 : i >= 2 * slots * slots * dim;
   if (!of_keep) return Effect::kAlive;
   if (slots == 1 || name.rfind("sites.0.", 0) == 0) return Effect::kIdle;
   const bool last = name.rfind(fmt::format("sites.{}.", last_site), 0) == 0;
-  return last && spec.find("collapse=head") == std::string::npos ? Effect::kWeak : Effect::kAlive;
+  if (!last || spec.find("collapse=head") != std::string::npos) return Effect::kAlive;
+  return NameOf(spec) == "mhc" ? Effect::kWeak : Effect::kIdle;
 }
 
 TEST(EveryMechanism, EveryParameterChangesTheOutput) {

@@ -22,10 +22,20 @@ struct RealOfType<std::complex<T>> {
 };
 template <class T>
 using RealOf = typename RealOfType<T>::type;
+// What sums of float run in where float is too narrow.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, float>, double, T>;
 
 inline float Real(float x) { return x; }
 inline double Real(double x) { return x; }
 inline double Real(const std::complex<double>& x) { return x.real(); }
+
+// Sums of products of huge numbers may overflow; their sign is then all that is left of them.
+inline double Saturated(double x) {
+  if (std::isnan(x)) return 0;
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return std::isinf(x) ? std::copysign(kMost, x) : x;
+}
 
 template <class T>
 T Sigmoid(T z) {

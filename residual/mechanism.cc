@@ -6,7 +6,10 @@
 #include "base/random.h"
 #include "residual/attnres.h"
 #include "residual/gated.h"
+#include "residual/hc.h"
+#include "residual/krom.h"
 #include "residual/mhc.h"
+#include "residual/mhc_lite.h"
 #include "residual/standard.h"
 
 namespace strata {
@@ -22,7 +25,10 @@ struct Entry {
 template <class T>
 const Entry<T> kMechanisms[] = {
     {"standard", &kStandardDescription, &MakeStandard<T>},
+    {"hc", &kHcDescription, &MakeHc<T>},
     {"mhc", &kMhcDescription, &MakeMhc<T>},
+    {"mhc-lite", &kMhcLiteDescription, &MakeMhcLite<T>},
+    {"krom", &kKromDescription, &MakeKrom<T>},
     {"gated", &kGatedDescription, &MakeGated<T>},
     {"attnres", &kAttnResDescription, &MakeAttnRes<T>},
 };

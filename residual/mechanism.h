@@ -130,6 +130,12 @@ class Mechanism {
     next_offset_ += parameters_.back().size();
     return offset;
   }
+  // Several that follow each other; the offset of the first.
+  int64_t Declare(const std::vector<Parameter>& several) {
+    const int64_t offset = next_offset_;
+    for (const Parameter& p : several) Declare(p.name, p.shape, p.init, p.decays, p.about);
+    return offset;
+  }
 
  private:
   int sites_;

@@ -7,17 +7,11 @@
 
 namespace strata {
 
-// Manifold-constrained hyper-connections (arXiv 2512.24880): n slots, mixed at every site by a matrix close
-// to a doubly stochastic one. Per token, with v all n slots as one vector of n dim numbers:
-//
-//   logits = scale * (projection v / sqrt(mean(v^2) + norm_eps)) + bias      in the order read, write, keep
-//   read   = sigmoid(logits) + eps            write = 2 sigmoid(logits)      keep = Sinkhorn(logits)  (to,
-//   from) x      = sum_k read[k] S_k                S'_j  = sum_k keep[j,k] S_k + write[j] u
-//
+// Manifold-constrained hyper-connections (arXiv 2512.24880): the frame is Manifold's (manifold.h) and
+//   keep = Sinkhorn(logits)  (to, from)          see sinkhorn.h
 // form=paper has no eps (eq. 7-9). form=v4, the code of DeepSeek-V4, adds eps to read and in each step of
 // Sinkhorn; that code stores keep transposed, here index order is (to, from). The sums to 1 are exact for
-// rows (up to eps) and approximate for columns. Head: collapse=mean (1/n), sum, or head: read = sigmoid(scale
-// * projection v / rms v + bias) + eps.
+// rows (up to eps) and approximate for columns.
 //
 //   option      default   meaning
 //   slots       4         n
@@ -32,11 +26,7 @@ namespace strata {
 //   sites.s.scale              [3]                0.01 (read, write, keep)                           no
 //   sites.s.bias               [n^2 + 2n]         read: 3 at slot s mod n, else -3; write: 0;        no
 //                                                 keep: 3 on the diagonal, else -3
-//   head.projection.weight     [n, n dim]         0                     with collapse=head           yes
-//   head.scale, head.bias      [1], [n]           0.01, -log(n - 1) (weights of 1/n; n = 1: 3)       no
 // The read's bias gives every site a home slot: with equal biases the slots would stay equal for ever.
-//
-// coefs.saved: projection v / rms v [tokens, n^2 + 2n], then 1 / rms v [tokens].
 extern const Description kMhcDescription;
 template <class T>
 std::unique_ptr<Mechanism<T>> MakeMhc(OptionReader* options, const Size& size);

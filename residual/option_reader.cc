@@ -41,12 +41,13 @@ void OptionReader::Refuse(const std::string& name, const std::string& expected) 
 }
 
 int64_t OptionReader::Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most,
-                              const std::string& about) {
+                              const std::string& about, const std::string& why) {
   const std::string range = fmt::format("{} to {}", least, most);
   const std::string* text = Find({name, fmt::format("{}", fallback), range, about});
   if (text == nullptr) return fallback;
   int64_t value = 0;
-  if (!Parse(*text, &value) || value < least || value > most) Refuse(name, "an integer from " + range);
+  if (!Parse(*text, &value) || value < least || value > most)
+    Refuse(name, "an integer from " + range + (why.empty() ? why : " (" + why + ")"));
   return value;
 }
 

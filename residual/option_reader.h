@@ -27,8 +27,9 @@ class OptionReader {
  public:
   explicit OptionReader(const ResidualSpec& spec) : spec_(spec) {}
   bool Given(const std::string& name) const { return spec_.options.count(name) > 0; }
+  // why: of the limits, for the error message.
   int64_t Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most,
-                  const std::string& about);
+                  const std::string& about, const std::string& why = "");
   double Real(const std::string& name, double fallback, double least, const std::string& about);
   bool Boolean(const std::string& name, bool fallback, const std::string& about);
   // The first choice is the default.

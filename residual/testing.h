@@ -33,16 +33,27 @@ inline std::vector<std::string> ConformanceSpecs() {
        {"slots=1", "slots=2,rank=3", "slots=3,head=mean", "slots=4,rank=1", "slots=5", "slots=8"}) {
     specs.push_back(fmt::format("gated:{}", options));
   }
+  const auto add = [&](const std::string& spec) { specs.push_back(spec); };
+  for (const char* form : {"slots=1", "slots=2,norm=rms", "slots=3,collapse=mean", "slots=4,collapse=head",
+                           "slots=5,tanh=false,norm=rms,collapse=head", "slots=8,tanh=false,collapse=mean",
+                           "slots=1,dynamic=false", "slots=3,dynamic=false,collapse=head"}) {
+    add(fmt::format("hc:{}", form));
+  }
   const char* collapses[] = {"mean", "sum", "head"};
   int turn = 0;
   for (const char* form : {"v4", "paper"}) {
     for (const int slots : {1, 2, 3, 5, 8}) {
       const int iterations = slots > 4 ? 3 : 20;
-      specs.push_back(fmt::format("mhc:slots={},form={},collapse={},iterations={}", slots, form,
-                                  collapses[turn++ % 3], iterations));
+      add(fmt::format("mhc:slots={},form={},collapse={},iterations={}", slots, form, collapses[turn++ % 3],
+                      iterations));
     }
-    for (const char* collapse : collapses)
-      specs.push_back(fmt::format("mhc:form={},collapse={}", form, collapse));
+    for (const char* collapse : collapses) add(fmt::format("mhc:form={},collapse={}", form, collapse));
+  }
+  for (const int slots : {1, 2, 3, 4, 5}) {
+    add(fmt::format("mhc-lite:slots={},collapse={}", slots, collapses[turn++ % 3]));
+  }
+  for (const int slots : {1, 2, 4, 8}) {
+    add(fmt::format("krom:slots={},collapse={}", slots, collapses[turn++ % 3]));
   }
   return specs;
 }
@@ -105,7 +116,8 @@ struct Toy {
     std::fill_n(dx, tokens * dim, T(0));
     for (int64_t i = 0; i < tokens * dim; ++i) {
       const int64_t d = i % dim, next = i - d + (d + 1) % dim;
-      const T u = std::tanh(w[d] * x[i] + w[dim] * x[next]), g = du[i] * (T(1) - u * u);
+      const T cosh = std::cosh(w[d] * x[i] + w[dim] * x[next]);  // 1 - tanh^2 would cancel where tanh is 1
+      const T g = du[i] / (cosh * cosh);
       of_site[d] += g * x[i];
       of_site[dim] += g * x[next];
       dx[i] += g * w[d];
