@@ -55,8 +55,8 @@ Product Compile(const MatmulDims& d, memory::data_type element, memory::data_typ
           memory(c, Engine(), nullptr)};
 }
 
-// A product of this storage type that this thread has compiled before, or compiles now, for as many threads as
-// it may use.
+// A product of this storage type that this thread has compiled before, or compiles now, for as many threads
+// as it may use.
 template <class E, class C>
 void Execute(const MatmulDims& d, const E* a, const E* b, C* c, Into into) {
   thread_local std::map<Key, Product> products;

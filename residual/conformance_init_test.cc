@@ -249,7 +249,8 @@ TEST(Options, WrongOnesAreUsageErrorsThatNameWhatWouldBeRight) {
 TEST(Options, ReadBackAsTheyWereGivenInOneOrder) {
   EXPECT_EQ(ToString(ParseResidual("mhc:slots=2,form=paper")), "mhc:form=paper,slots=2");
   EXPECT_EQ(ToString(ParseResidual("standard")), "standard");
-  EXPECT_EQ(MechanismNames(), (Strings{"standard", "hc", "mhc", "mhc-lite", "krom", "gated", "attnres"}));
+  EXPECT_EQ(MechanismNames(), (Strings{"standard", "highway", "state-gate", "review", "hc", "mhc", "mhc-lite",
+                                       "krom", "gated", "attnres"}));
 }
 
 TEST(Options, EachHasAnEffectAndItsDefaultIsTheDocumentedValue) {

@@ -101,7 +101,7 @@ class Krom : public Manifold<T> {
 
 const Description kKromDescription{
     "n = 2^K streams, mixed at every site by a Kronecker product of K 2 x 2 matrices",
-    "KromHC (Kronecker-product hyper-connections, all factors of size 2); the frame is mHC's, arXiv "
+    "KromHC, arXiv 2601.21579, all factors of size 2; the frame is mHC's, arXiv "
     "2512.24880",
     "v      = the n slots as one vector of n d numbers\n"
     "T      = scale * (projection v / sqrt(mean(v^2) + norm-eps)) + bias     read, write, keep\n"

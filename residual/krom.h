@@ -7,9 +7,9 @@
 
 namespace strata {
 
-// KromHC: mHC whose mixing matrix is a Kronecker product of K doubly stochastic 2 x 2 matrices, n = 2^K. The
-// frame is Manifold's (manifold.h) and, with bit k of a slot's number as the index of factor k (factor 0: the
-// fastest-moving one),
+// KromHC (arXiv 2601.21579): mHC whose mixing matrix is a Kronecker product of K doubly stochastic 2 x 2
+// matrices, n = 2^K. The frame is Manifold's (manifold.h) and, with bit k of a slot's number as the index of
+// factor k (factor 0: the fastest-moving one),
 //   U_k  = a_k [[1, 0], [0, 1]] + b_k [[0, 1], [1, 0]]        (a_k, b_k) = softmax(logits[2k], logits[2k +
 //   1]) keep = U_{K-1} (x) ... (x) U_0,   keep[to, from] = prod_k (a_k where bit k of to and from agree, else
 //   b_k)

@@ -7,9 +7,11 @@
 #include "residual/attnres.h"
 #include "residual/gated.h"
 #include "residual/hc.h"
+#include "residual/highway.h"
 #include "residual/krom.h"
 #include "residual/mhc.h"
 #include "residual/mhc_lite.h"
+#include "residual/review.h"
 #include "residual/standard.h"
 
 namespace strata {
@@ -25,6 +27,9 @@ struct Entry {
 template <class T>
 const Entry<T> kMechanisms[] = {
     {"standard", &kStandardDescription, &MakeStandard<T>},
+    {"highway", &kHighwayDescription, &MakeHighway<T>},
+    {"state-gate", &kStateGateDescription, &MakeStateGate<T>},
+    {"review", &kReviewDescription, &MakeReview<T>},
     {"hc", &kHcDescription, &MakeHc<T>},
     {"mhc", &kMhcDescription, &MakeMhc<T>},
     {"mhc-lite", &kMhcLiteDescription, &MakeMhcLite<T>},

@@ -110,6 +110,8 @@ class Mechanism {
 
   // Why the initial values would keep slots equal for ever, so that no model should start from them; else "".
   virtual std::string EqualForEver() const { return {}; }
+  // What a user who trains it should know first; else "".
+  virtual std::string Caution() const { return {}; }
   // Are its keep matrices doubly stochastic (rows and columns sum to 1)?
   virtual bool doubly_stochastic() const { return false; }
   // Its own numbers at a site after Control (and Review), for those who look inside: at every site the same

@@ -89,9 +89,8 @@ class MhcLite : public Manifold<T> {
 
 const Description kMhcLiteDescription{
     "n streams, mixed at every site by a weighted mean of all n! permutations",
-    "mHC-lite (hyper-connections on the permutations' convex hull, after Birkhoff and von Neumann); the "
-    "frame "
-    "is mHC's, arXiv 2512.24880",
+    "mHC-lite, arXiv 2601.05732 (the convex hull of the permutations, after Birkhoff and von Neumann); the "
+    "frame is mHC's, arXiv 2512.24880",
     "v      = the n slots as one vector of n d numbers\n"
     "T      = scale * (projection v / sqrt(mean(v^2) + norm-eps)) + bias     read, write, keep\n"
     "read   = sigmoid(T)\n"

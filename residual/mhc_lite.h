@@ -7,8 +7,8 @@
 
 namespace strata {
 
-// mHC-lite: mHC whose mixing matrix is a weighted mean of all n! permutation matrices, and so doubly
-// stochastic without iterations. The frame is Manifold's (manifold.h) and
+// mHC-lite (arXiv 2601.05732): mHC whose mixing matrix is a weighted mean of all n! permutation matrices, and
+// so doubly stochastic without iterations. The frame is Manifold's (manifold.h) and
 //   keep = sum_p softmax(logits)[p] P_p     p in lexicographic order, the identity first;
 //                                           P_p[to, from] = 1 where from = p(to)
 //

@@ -22,7 +22,13 @@ using Numbers = std::vector<T>;
 
 // Every mechanism in every form of the conformance grid.
 inline std::vector<std::string> ConformanceSpecs() {
-  std::vector<std::string> specs{"standard"};
+  std::vector<std::string> specs{"standard",
+                                 "highway",
+                                 "highway:gate-bias=1",
+                                 "state-gate",
+                                 "review",
+                                 "review:form=convex",
+                                 "review:form=convex,eps=0.1"};
   for (const int block : {1, 2, 3, 4, 100}) specs.push_back(fmt::format("attnres:block={}", block));
   for (const char* options :
        {"weights=sigmoid", "weights=static", "query=input", "heads=1,query=input,key-norm=false", "window=1",

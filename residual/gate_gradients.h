@@ -1,0 +1,36 @@
+#ifndef STRATA_RESIDUAL_GATE_GRADIENTS_H_
+#define STRATA_RESIDUAL_GATE_GRADIENTS_H_
+
+#include <vector>
+
+#include "base/parallel.h"
+#include "ops/project.h"
+#include "residual/mechanism.h"
+
+namespace strata {
+
+// From the gradients of write = gate and keep = 1 - gate (or 1) to that of the gate's logits, gate = sigmoid:
+// dcoefs->write becomes it, [tokens, dim]; dbias [dim] accumulated.
+template <class T>
+void GateLogitsVjp(int64_t tokens, int64_t dim, bool keeps_rest, const Coefs<T>& coefs, Coefs<T>* dcoefs,
+                   T* dbias) {
+  const int64_t chunks = (tokens + kProjectRows - 1) / kProjectRows;
+  std::vector<double> sums(static_cast<size_t>(chunks * dim), 0.0);
+  double* all = sums.data();
+  ParallelFor(tokens, kProjectRows, [&](int64_t begin, int64_t end) {
+    double* sum = all + begin / kProjectRows * dim;
+    for (int64_t i = begin * dim; i < end * dim; ++i) {
+      const T gate = coefs.write[i],
+              dgate = keeps_rest ? dcoefs->write[i] - dcoefs->keep[i] : dcoefs->write[i];
+      dcoefs->write[i] = dgate * gate * (T(1) - gate);
+      sum[i % dim] += static_cast<double>(dcoefs->write[i]);
+    }
+  });
+  for (int64_t c = 0; c < chunks; ++c) {
+    for (int64_t d = 0; d < dim; ++d) dbias[d] += static_cast<T>(all[c * dim + d]);
+  }
+}
+
+}  // namespace strata
+
+#endif  // STRATA_RESIDUAL_GATE_GRADIENTS_H_
