@@ -250,7 +250,7 @@ TEST(Options, ReadBackAsTheyWereGivenInOneOrder) {
   EXPECT_EQ(ToString(ParseResidual("mhc:slots=2,form=paper")), "mhc:form=paper,slots=2");
   EXPECT_EQ(ToString(ParseResidual("standard")), "standard");
   EXPECT_EQ(MechanismNames(), (Strings{"standard", "highway", "state-gate", "review", "hc", "mhc", "mhc-lite",
-                                       "krom", "gated", "attnres"}));
+                                       "krom", "gated", "attnres", "dense", "rezero", "layerscale", "x0"}));
 }
 
 TEST(Options, EachHasAnEffectAndItsDefaultIsTheDocumentedValue) {

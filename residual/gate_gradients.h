@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "ops/project.h"
 #include "residual/mechanism.h"
+#include "residual/token_sums.h"
 
 namespace strata {
 
@@ -14,21 +15,15 @@ namespace strata {
 template <class T>
 void GateLogitsVjp(int64_t tokens, int64_t dim, bool keeps_rest, const Coefs<T>& coefs, Coefs<T>* dcoefs,
                    T* dbias) {
-  const int64_t chunks = (tokens + kProjectRows - 1) / kProjectRows;
-  std::vector<double> sums(static_cast<size_t>(chunks * dim), 0.0);
-  double* all = sums.data();
   ParallelFor(tokens, kProjectRows, [&](int64_t begin, int64_t end) {
-    double* sum = all + begin / kProjectRows * dim;
     for (int64_t i = begin * dim; i < end * dim; ++i) {
       const T gate = coefs.write[i],
               dgate = keeps_rest ? dcoefs->write[i] - dcoefs->keep[i] : dcoefs->write[i];
       dcoefs->write[i] = dgate * gate * (T(1) - gate);
-      sum[i % dim] += static_cast<double>(dcoefs->write[i]);
     }
   });
-  for (int64_t c = 0; c < chunks; ++c) {
-    for (int64_t d = 0; d < dim; ++d) dbias[d] += static_cast<T>(all[c * dim + d]);
-  }
+  const std::vector<double> sums = TokenSums(tokens, dim, dcoefs->write.data());
+  for (int64_t d = 0; d < dim; ++d) dbias[d] += static_cast<T>(sums[static_cast<size_t>(d)]);
 }
 
 }  // namespace strata

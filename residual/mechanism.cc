@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "residual/attnres.h"
+#include "residual/dense.h"
 #include "residual/gated.h"
 #include "residual/hc.h"
 #include "residual/highway.h"
@@ -12,7 +13,9 @@
 #include "residual/mhc.h"
 #include "residual/mhc_lite.h"
 #include "residual/review.h"
+#include "residual/scaled.h"
 #include "residual/standard.h"
+#include "residual/x0.h"
 
 namespace strata {
 namespace {
@@ -36,6 +39,10 @@ const Entry<T> kMechanisms[] = {
     {"krom", &kKromDescription, &MakeKrom<T>},
     {"gated", &kGatedDescription, &MakeGated<T>},
     {"attnres", &kAttnResDescription, &MakeAttnRes<T>},
+    {"dense", &kDenseDescription, &MakeDense<T>},
+    {"rezero", &kReZeroDescription, &MakeReZero<T>},
+    {"layerscale", &kLayerScaleDescription, &MakeLayerScale<T>},
+    {"x0", &kX0Description, &MakeX0<T>},
 };
 
 [[noreturn]] void FailUnknownName(const std::string& name) {

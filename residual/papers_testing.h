@@ -52,6 +52,7 @@ struct Model {
     Random random(seed);
     for (double& v : values) v = 0.8 * random.Normal();
   }
+  void SetInitial() { values = InitialValues(mechanism->Parameters(), "", 1); }
   Vec Get(const std::string& name) const {
     const auto [offset, size] = offsets.at(name);
     return {values.begin() + offset, values.begin() + offset + size};

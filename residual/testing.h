@@ -28,7 +28,16 @@ inline std::vector<std::string> ConformanceSpecs() {
                                  "state-gate",
                                  "review",
                                  "review:form=convex",
-                                 "review:form=convex,eps=0.1"};
+                                 "review:form=convex,eps=0.1",
+                                 "dense",
+                                 "dense:block=1",
+                                 "dense:block=3",
+                                 "rezero",
+                                 "rezero:init=0.5,learned=false",
+                                 "layerscale",
+                                 "x0",
+                                 "x0:block=1",
+                                 "x0:block=3,init=plain"};
   for (const int block : {1, 2, 3, 4, 100}) specs.push_back(fmt::format("attnres:block={}", block));
   for (const char* options :
        {"weights=sigmoid", "weights=static", "query=input", "heads=1,query=input,key-norm=false", "window=1",
