@@ -58,4 +58,8 @@ void ModelConfig::Resolve() {
   residual = ToString(spec);
 }
 
+std::string ModelConfig::Caution() const {
+  return MakeMechanism<float>(ParseResidual(residual), sites(), dim)->Caution();
+}
+
 }  // namespace strata

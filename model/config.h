@@ -43,6 +43,8 @@ struct ModelConfig {
 
   // Fills the fields that 0 leaves open and checks all: exit 2 with `--name: expected X, got Y`.
   void Resolve();
+  // What a user who trains this should know first, after Resolve; else "".
+  std::string Caution() const;
 };
 
 }  // namespace strata

@@ -196,6 +196,15 @@ INSTANTIATE_TEST_SUITE_P(Bodies, WholeModel,
                                          Shape{"gelu", "rope", "separate", 4},
                                          Shape{"swiglu", "none", "tied", 1}));
 
+std::vector<std::string> Specs() {
+  std::vector<std::string> specs = MechanismNames();
+  for (const char* more : {"attnres:block=1", "attnres:block=3", "attnres:query=input", "mhc:form=paper",
+                           "hc:dynamic=false", "review:form=convex", "gated:head=mean"}) {
+    specs.emplace_back(more);
+  }
+  return specs;
+}
+
 class EveryResidual : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryResidual, CachedLogitsEqualUncached) {
@@ -292,14 +301,11 @@ TEST_P(EveryResidual, CountNeedsNoModelAndIsRight) {
   EXPECT_EQ(residual, named);
 }
 
-INSTANTIATE_TEST_SUITE_P(Residuals, EveryResidual,
-                         testing::Values("standard", "attnres:block=1", "attnres:block=3", "mhc",
-                                         "mhc:form=paper"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& ch : name) ch = std::isalnum(static_cast<unsigned char>(ch)) ? ch : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Residuals, EveryResidual, testing::ValuesIn(Specs()), [](const auto& info) {
+  std::string name = info.param;
+  for (char& ch : name) ch = std::isalnum(static_cast<unsigned char>(ch)) ? ch : '_';
+  return name;
+});
 
 TEST(Decoder, NamesTheFirstNonFiniteTensor) {
   const ModelConfig c = Tiny("standard");

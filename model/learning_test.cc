@@ -1,12 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "base/parallel.h"
 #include "base/random.h"
 #include "model/decoder.h"
 #include "model/optimizer.h"
+#include "residual/mechanism.h"
 
 namespace strata {
 namespace {
@@ -44,10 +46,20 @@ ModelConfig Model(const std::string& residual) {
   return model;
 }
 
-class Learning : public ::testing::TestWithParam<const char*> {};
+// Every connection as it comes, and the forms that differ most.
+std::vector<std::string> Specs() {
+  std::vector<std::string> specs = MechanismNames();
+  for (const char* more : {"attnres:block=1", "attnres:weights=sigmoid", "attnres:query=input",
+                           "mhc:form=paper", "hc:dynamic=false", "review:form=convex", "gated:head=mean"}) {
+    specs.emplace_back(more);
+  }
+  return specs;
+}
+
+class Learning : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Learning, PredictsPeriodicRowsWithinItsSteps) {
-  constexpr int64_t kSteps = 400;
+  constexpr int64_t kSteps = 500;
   SetThreads(1);  // the model is too small for more
   const auto decoder = MakeDecoder(Model(GetParam()), Precision::kF32);
   decoder->parameters().Initialise(1);
@@ -75,9 +87,7 @@ TEST_P(Learning, PredictsPeriodicRowsWithinItsSteps) {
   EXPECT_LT(loss, 0.1) << "from " << first;
 }
 
-INSTANTIATE_TEST_SUITE_P(Connections, Learning,
-                         ::testing::Values("standard", "attnres:block=1", "attnres:block=4", "mhc:form=v4",
-                                           "mhc:form=paper"));
+INSTANTIATE_TEST_SUITE_P(Connections, Learning, ::testing::ValuesIn(Specs()));
 
 }  // namespace
 }  // namespace strata

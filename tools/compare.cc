@@ -78,6 +78,7 @@ void Check(const Flags& flags, Request* request) {
     TrainOptions training = request->training;
     training.Resolve(model);
     EstimateMemory(model, training.batch, Precision::kF32);
+    if (!model.Caution().empty()) PrintMessage(fmt::format("strata: warning: {}\n", model.Caution()));
   }
   if (request->training.text.empty()) FailUsage("compare: expected --text PATH..., got none");
   UseThreads(request->training.threads);

@@ -276,7 +276,42 @@ TEST_F(ToolsTest, CtrlCWritesACheckpoint) {
 
 TEST_F(ToolsTest, ListsTheConnections) {
   const auto names = nlohmann::json::parse(Run("mechanisms --json").out).get<std::vector<std::string>>();
-  EXPECT_THAT(names, ::testing::IsSupersetOf({"standard", "attnres", "mhc"}));
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("standard", "highway", "state-gate", "review", "hc", "mhc", "mhc-lite",
+                                     "krom", "gated", "attnres", "dense", "rezero", "layerscale", "x0"));
+}
+
+TEST_F(ToolsTest, TheDocumentationOfTheConnectionsIsCurrent) {
+  EXPECT_EQ(Run("mechanisms --markdown").out, ReadFile(STRATA_SOURCE_DIR "/docs/mechanisms.md"))
+      << "build/strata mechanisms --markdown > docs/mechanisms.md";
+}
+
+TEST_F(ToolsTest, ExplainsEachConnectionAndMeasuresItsInitialValues) {
+  for (const std::string name : {"review", "hc", "gated:slots=2", "attnres", "dense", "x0"}) {
+    const auto page = nlohmann::json::parse(Run("mechanisms " + name + " --json").out);
+    for (const char* key : {"equations", "source", "options", "parameters"}) {
+      EXPECT_TRUE(page.contains(key)) << name << key;
+    }
+    const Result report = Run("mechanisms " + name + " --init-report");
+    EXPECT_EQ(report.code, 0) << report.err;
+    for (const auto& p : page["parameters"]) {
+      EXPECT_THAT(report.out, HasSubstr(p["name"].get<std::string>().substr(0, 5))) << name;
+    }
+  }
+  ExpectError(Run("mechanisms mch"), 2, "did you mean \"mhc\"");
+  ExpectError(Run("mechanisms mhc-lite:slots=6"), 2, "slots");
+  ExpectError(Run("mechanisms krom:slots=3"), 2, "power of two");
+  ExpectError(Run("mechanisms attnres:block=0"), 2, "block");
+  ExpectError(Run("mechanisms mhc --sites 0"), 2, "--sites");
+  ExpectError(Run("mechanisms --init-report"), 2, "NAME");
+}
+
+TEST_F(ToolsTest, WarnsOfAConvexReviewThatIsTooDeep) {
+  const char* const kDeep =
+      "train --blocks 11 --dim 8 --heads 1 --context 8 --batch 1 --steps 1 --text text.txt --threads 1 ";
+  EXPECT_THAT(Run(std::string(kDeep) + "--residual review:form=convex --out a").err,
+              HasSubstr("warning: review: form=convex"));
+  EXPECT_THAT(Run(std::string(kDeep) + "--residual review --out b").err, Not(HasSubstr("warning: review")));
 }
 
 }  // namespace

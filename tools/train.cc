@@ -101,6 +101,7 @@ void AnnounceMemory(const Request& request) {
   const MemoryEstimate estimate = EstimateMemory(model, request.training.batch, precision);
   if (!request.quiet) PrintMessage(ToString(estimate) + "\n");
   CheckMemory(estimate, FreeBytes());
+  if (!model.Caution().empty()) PrintMessage(fmt::format("strata: warning: {}\n", model.Caution()));
 }
 
 void Print(const Request& request, const TrainResult& result) {
