@@ -89,8 +89,19 @@ void FromJson(const std::string& where, const std::string& name, const json& fro
 
 json ParseJsonObject(const std::string& where, const std::string& text) {
   json parsed;
+  std::vector<std::set<std::string>> seen;  // keys of the objects that are open
+  const auto check = [&](int depth, json::parse_event_t event, json& value) {
+    constexpr int kDeepest = 64;
+    if (depth > kDeepest) FailUsage("{}: expected at most {} levels of nesting, got more", where, kDeepest);
+    if (event == json::parse_event_t::object_start) seen.emplace_back();
+    if (event == json::parse_event_t::object_end) seen.pop_back();
+    if (event == json::parse_event_t::key && !seen.back().insert(value.get<std::string>()).second) {
+      FailUsage("{}: expected each key once, got {} twice", where, Shown(value));
+    }
+    return true;
+  };
   try {
-    parsed = json::parse(text);
+    parsed = json::parse(text, check);
   } catch (const json::parse_error& error) {
     FailUsage("{}: expected a JSON object, got {} at byte {}", where,
               text.empty() ? "an empty file" : "something else", error.byte);

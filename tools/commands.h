@@ -17,6 +17,7 @@ int RunEval(int argc, char** argv);
 int RunGenerate(int argc, char** argv);
 int RunMechanisms(int argc, char** argv);
 int RunTokenize(int argc, char** argv);
+int RunTrace(int argc, char** argv);
 int RunTrain(int argc, char** argv);
 
 // All of them, in the order of `strata --help`.
@@ -27,6 +28,7 @@ inline constexpr Command kCommands[] = {
     {"generate", "write text with a trained model", RunGenerate},
     {"tokenize", "train a BPE tokenizer on text", RunTokenize},
     {"mechanisms", "list the residual connections, or explain one", RunMechanisms},
+    {"trace", "run one mechanism on the numbers of a JSON file, step by step", RunTrace},
     {"bench", "measure kernels and training against the limits of this machine", RunBench},
 };
 

@@ -298,7 +298,7 @@ TEST_F(ToolsTest, ExplainsEachConnectionAndMeasuresItsInitialValues) {
       EXPECT_THAT(report.out, HasSubstr(p["name"].get<std::string>().substr(0, 5))) << name;
     }
   }
-  ExpectError(Run("mechanisms mch"), 2, "did you mean \"mhc\"");
+  ExpectError(Run("mechanisms higway"), 2, "did you mean \"highway\"");
   ExpectError(Run("mechanisms mhc-lite:slots=6"), 2, "slots");
   ExpectError(Run("mechanisms krom:slots=3"), 2, "power of two");
   ExpectError(Run("mechanisms attnres:block=0"), 2, "block");
