@@ -62,8 +62,8 @@ std::string Header(const TraceCase& c) {
     line.clear();
     if (*at == '\0') break;
   }
-  return out +
-         fmt::format("{} tokens, {} channels; one row per token, slot or matrix row\n", c.tokens, c.dim);
+  return out + fmt::format("{} token{}, {} channel{}; one row per token, slot or matrix row\n", c.tokens,
+                           c.tokens == 1 ? "" : "s", c.dim, c.dim == 1 ? "" : "s");
 }
 
 void PrintGradients(const ordered_json& gradients, std::string* out) {
