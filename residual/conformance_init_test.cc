@@ -34,6 +34,19 @@ Strings Describe(const std::string& spec, int sites, int64_t dim) {
 
 TEST(Parameters, AreNamedShapedInitialisedAndDecayedAsSpecified) {
   EXPECT_EQ(Describe("standard", 2, 3), Strings{});
+  for (const std::string name : {"highway", "state-gate"}) {
+    EXPECT_EQ(Describe(name, 1, 3),
+              (Strings{"sites.0.gate.weight [3,3] normal 0.02 decays",
+                       name == "highway" ? "sites.0.gate.bias [3] -2" : "sites.0.gate.bias [3] 0"}));
+  }
+  EXPECT_EQ(Describe("review:gate-bias=40", 1, 3),
+            (Strings{"sites.0.gate.state [3,3] 0 decays", "sites.0.gate.update [3,3] 0 decays",
+                     "sites.0.gate.bias [3] 40"}));
+  EXPECT_EQ(Describe("dense", 5, 3),
+            (Strings{"sites.2.weights [2] 0 1", "sites.4.weights [3] 0 0 1", "head.weights [4] 0 0 0 1"}));
+  EXPECT_EQ(Describe("rezero", 2, 3), (Strings{"sites.0.gain [1] 0", "sites.1.gain [1] 0"}));
+  EXPECT_EQ(Describe("layerscale", 1, 3), Strings{"sites.0.gain [3] 0.1"});
+  EXPECT_EQ(Describe("x0", 3, 3), (Strings{"sites.0.weights [2] 1.15 0.2", "sites.2.weights [2] 1.05 0.05"}));
   EXPECT_EQ(Describe("attnres:block=1", 1, 3), (Strings{"sites.0.query [3] 0", "sites.0.norm.weight [3] 1",
                                                         "head.query [3] 0", "head.norm.weight [3] 1"}));
   EXPECT_EQ(Describe("attnres:block=1,weights=static", 1, 3),
