@@ -114,5 +114,61 @@ TEST(GatedResidual, ParameterCountsAreThePapers) {
   }
 }
 
+Vec Pattern(int rows, int columns, int a, int b, int m, double q) {  // ((i a + j b) mod m - floor(m / 2)) / q
+  Vec out;
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < columns; ++j) out.push_back(((i * a + j * b) % m - m / 2) / q);
+  }
+  return out;
+}
+
+// A case of two branches, three channels and rank 2 with a gradient of its own for each branch.
+TEST(GatedResidual, MeetsThePublishedVectorForwardAndBackward) {
+  Model model("gated:slots=2,rank=2,head=mean", 1, 3);
+  model.Set("sites.0.norm.weight", {.1, 0, -.1, 0, .2, .05});
+  model.Set("sites.0.down.weight", Pattern(2, 6, 3, 2, 7, 5));
+  model.Set("sites.0.up.weight", Pattern(6, 2, 2, 5, 9, 4));
+  model.Set("sites.0.write.weight", Pattern(2, 6, 4, 3, 5, 3));
+  const Vec m{.5, -.25, .1, .2, .3, -.4, -.6, .1, .7};
+  Mat branches{{1, -2, .5}, {.25, 1.5, -1}}, gradients{{.3, -.2, .5}, {-.4, .1, .25}};
+  const State<double> s{1, {branches[0].data(), branches[1].data()}},
+      ds{1, {gradients[0].data(), gradients[1].data()}};
+  const Mechanism<double>& gated = *model.mechanism;
+  const MixDims dims{1, 3, 2};
+  Coefs<double> coefs, dcoefs;
+  for (Coefs<double>* c : {&coefs, &dcoefs}) {
+    c->read.Resize(6);
+    c->write.Resize(2);
+    c->saved.Resize(gated.At(0).saved);
+    c->read.Fill(0);
+    c->write.Fill(0);
+  }
+  gated.Control(0, model.values.data(), s, &coefs);
+  Vec x(3), du(3), dx(3, 0.0), dp(model.values.size());
+  strata::Read<double>(dims, Coef::kChannel, coefs.read.data(), s.slots.data(), x.data());
+  const Vec u = Times(m, x), expected_u{0.114140882, 0.128927236, -0.272571237};
+  WriteVjp<double>(dims, Coef::kOne, nullptr, Coef::kToken, coefs.write.data(), s.slots.data(), u.data(),
+                   ds.slots.data(), du.data(), nullptr, dcoefs.write.data());
+  for (size_t i = 0; i < 9; ++i) dx[i % 3] += m[i] * du[i / 3];
+  ReadVjp<double>(dims, Coef::kChannel, coefs.read.data(), s.slots.data(), dx.data(), ds.slots.data(),
+                  dcoefs.read.data());
+  gated.ControlVjp(0, model.values.data(), s, coefs, &dcoefs, ds, dp.data());
+  const Mat expected{{0.207237974, -0.216553126, 0.619311511}, {-0.511895846, 0.174135898, 0.333230009}};
+  constexpr double kNineDigits = 6e-10;
+  for (size_t d = 0; d < 3; ++d) {
+    EXPECT_NEAR(u[d], expected_u[d], kNineDigits);
+    for (size_t k = 0; k < 2; ++k) EXPECT_NEAR(gradients[k][d], expected[k][d], kNineDigits) << k;
+  }
+  const auto at = [&](const char* name, size_t i) {
+    return dp[static_cast<size_t>(model.offsets.at(name).first) + i];
+  };
+  EXPECT_NEAR(at("sites.0.up.weight", 0), 0.006326192, kNineDigits);
+  EXPECT_NEAR(at("sites.0.up.weight", 1), 0.009173309, kNineDigits);
+  EXPECT_NEAR(at("sites.0.down.weight", 0), 0.013834039, kNineDigits);
+  EXPECT_NEAR(at("sites.0.write.weight", 0), -0.026374219, kNineDigits);
+  const double of_gain[] = {-0.089815313, 0.008966980, 0.064607834};
+  for (size_t d = 0; d < 3; ++d) EXPECT_NEAR(at("sites.0.norm.weight", d), of_gain[d], kNineDigits);
+}
+
 }  // namespace
 }  // namespace strata
