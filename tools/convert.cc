@@ -104,8 +104,9 @@ std::string Shape(const std::vector<int64_t>& shape) { return fmt::format("[{}]"
 void PrintOthers(const ConvertRequest& request, const ConvertResult& result) {
   if (result.others.empty()) return;
   std::string text = fmt::format(
-      "{} tensors are not of the residual connection and were {}:\n", result.others.size(),
-      request.keep_others ? "copied unchanged" : "not copied (--keep-others copies them unchanged)");
+      "not of the residual connection, {}: {}\n",
+      request.keep_others ? "copied unchanged" : "not copied (--keep-others copies them unchanged)",
+      result.others.size());
   for (const std::string& name : result.others) text += "  " + name + "\n";
   PrintMessage(text);
 }
@@ -144,7 +145,7 @@ void PrintText(const ConvertRequest& request, const ConvertResult& result) {
   for (const ConvertedTensor& t : result.tensors) {
     rows.push_back({t.theirs, t.ours, t.dtype, Shape(from ? t.their_shape : t.our_shape), t.done});
   }
-  fmt::print("{}\n{}: {} tensors of {} layers ({} sites), dim {}\n", Table(rows), request.out,
+  fmt::print("{}\n{}: tensors {}, layers {}, sites {}, dim {}\n", Table(rows), request.out,
              result.tensors.size(), result.layers, result.sites, result.sizes.dim);
   for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
   if (!from) {
