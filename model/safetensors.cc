@@ -23,35 +23,45 @@ constexpr int64_t kLargestHeader = 100'000'000;
 constexpr int kMostDimensions = 16;
 constexpr const char* kMetadata = "__metadata__";
 
-// Bytes of one element, or 0 for a dtype that strata does not use.
-int64_t ElementBytes(const std::string& dtype) {
-  static const std::map<std::string, int64_t> kBytes = {
-      {"F64", 8}, {"I64", 8}, {"U64", 8}, {"F32", 4}, {"BF16", 2}};
-  const auto found = kBytes.find(dtype);
-  return found == kBytes.end() ? 0 : found->second;
-}
-
-int64_t ExpectElementBytes(const std::string& where, const std::string& dtype) {
-  const int64_t bytes = ElementBytes(dtype);
-  if (bytes == 0) Fail("{}: expected a dtype of F32, F64, I64, U64 or BF16, got \"{}\"", where, dtype);
-  return bytes;
-}
-
-// Bytes of a whole tensor, checked for overflow.
-int64_t TensorBytes(const std::string& where, const std::vector<int64_t>& shape, int64_t element) {
-  int64_t bytes = element;
-  for (const int64_t extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) {
-      Fail("{}: expected a shape whose size fits 63 bits, got [{}]", where, fmt::join(shape, ", "));
-    }
-  }
-  return bytes;
-}
-
 std::string Shown(const Json& json) {
   std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;
+}
+
+// Bits of one element, or 0 for a dtype that is not accepted.
+int64_t ElementBits(const std::string& dtype, Dtypes dtypes) {
+  static const std::map<std::string, int64_t> kOwn = {
+      {"F64", 64}, {"I64", 64}, {"U64", 64}, {"F32", 32}, {"BF16", 16}};
+  static const std::map<std::string, int64_t> kFurther = {
+      {"C64", 64},    {"I32", 32},    {"U32", 32}, {"F16", 16},        {"I16", 16},       {"U16", 16},
+      {"I8", 8},      {"U8", 8},      {"BOOL", 8}, {"F8_E4M3", 8},     {"F8_E5M2", 8},    {"F8_E8M0", 8},
+      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},   {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}};
+  auto found = kOwn.find(dtype);
+  if (found != kOwn.end()) return found->second;
+  found = kFurther.find(dtype);
+  return dtypes == Dtypes::kOwn || found == kFurther.end() ? 0 : found->second;
+}
+
+int64_t ExpectElementBits(const std::string& where, const std::string& dtype, Dtypes dtypes) {
+  const int64_t bits = ElementBits(dtype, dtypes);
+  if (bits == 0) {
+    Fail("{}: expected a dtype of {}, got {}", where,
+         dtypes == Dtypes::kOwn ? "F32, F64, I64, U64 or BF16" : "the safetensors format", Shown(dtype));
+  }
+  return bits;
+}
+
+// Bytes of a whole tensor, checked for overflow.
+int64_t TensorBytes(const std::string& where, const std::vector<int64_t>& shape, int64_t element_bits) {
+  int64_t bits = element_bits;
+  for (const int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(bits, extent, &bits)) {
+      Fail("{}: expected a shape whose bits fit 63 bits, got [{}]", where, fmt::join(shape, ", "));
+    }
+  }
+  if (bits % 8 != 0) Fail("{}: expected whole bytes, got a shape of {} bits", where, bits);
+  return bits / 8;
 }
 
 // Follows the parser and stops it at what a header never holds: deep nesting, endless shapes, a key twice.
@@ -116,13 +126,14 @@ std::vector<int64_t> Sizes(const std::string& where, const char* key, const Json
   return sizes;
 }
 
-// One entry of the header; data is the tensor's offset until the contents are read.
+// One entry of the header.
 struct Entry {
   TensorView view;
   int64_t begin, end;
 };
 
-Entry ReadEntry(const std::string& path, const std::string& name, const Json& json, int64_t data_bytes) {
+Entry ReadEntry(const std::string& path, const std::string& name, const Json& json, int64_t data_bytes,
+                Dtypes dtypes) {
   const std::string where = path + ": " + name;
   for (const char* key : {"dtype", "shape", "data_offsets"}) {
     if (!json.is_object() || !json.contains(key)) Fail("{}: expected a key \"{}\", got none", where, key);
@@ -134,8 +145,8 @@ Entry ReadEntry(const std::string& path, const std::string& name, const Json& js
   if (offsets.size() != 2) Fail("{}: data_offsets: expected 2 numbers, got {}", where, offsets.size());
   entry.begin = offsets[0];
   entry.end = offsets[1];
-  const int64_t element = ExpectElementBytes(where, entry.view.dtype);
-  entry.view.bytes = TensorBytes(where, entry.view.shape, element);
+  const int64_t bits = ExpectElementBits(where, entry.view.dtype, dtypes);
+  entry.view.bytes = TensorBytes(where, entry.view.shape, bits);
   if (entry.begin > entry.end || entry.end > data_bytes) {
     Fail("{}: expected data inside the file's {} bytes, got {} to {}", where, data_bytes, entry.begin,
          entry.end);
@@ -144,8 +155,8 @@ Entry ReadEntry(const std::string& path, const std::string& name, const Json& js
     Fail("{}: expected {} bytes for {} [{}], got {}", where, entry.view.bytes, entry.view.dtype,
          fmt::join(entry.view.shape, ", "), entry.end - entry.begin);
   }
-  if (entry.begin % element != 0) {
-    Fail("{}: expected data aligned to {} bytes, got offset {}", where, element, entry.begin);
+  if (dtypes == Dtypes::kOwn && entry.begin % (bits / 8) != 0) {
+    Fail("{}: expected data aligned to {} bytes, got offset {}", where, bits / 8, entry.begin);
   }
   return entry;
 }
@@ -209,14 +220,14 @@ void ReadMetadata(const std::string& path, const Json& json, std::map<std::strin
 
 // The header of a file to write, padded with blanks to a multiple of 8 bytes.
 std::string Header(const std::string& path, const std::vector<const TensorView*>& tensors,
-                   const std::map<std::string, std::string>& metadata) {
+                   const std::map<std::string, std::string>& metadata, Dtypes dtypes) {
   Json json = Json::object();
   if (!metadata.empty()) json[kMetadata] = metadata;
   int64_t begin = 0;
   std::set<std::string> names = {kMetadata};
   for (const TensorView* tensor : tensors) {
     const std::string where = path + ": " + tensor->name;
-    const int64_t bytes = TensorBytes(where, tensor->shape, ExpectElementBytes(where, tensor->dtype));
+    const int64_t bytes = TensorBytes(where, tensor->shape, ExpectElementBits(where, tensor->dtype, dtypes));
     if (bytes != tensor->bytes) Fail("{}: expected {} bytes, got {}", where, bytes, tensor->bytes);
     if (!names.insert(tensor->name).second) Fail("{}: expected a name of its own, got it twice", where);
     json.push_back({tensor->name, Json{{"dtype", tensor->dtype},
@@ -233,51 +244,84 @@ std::string Header(const std::string& path, const std::vector<const TensorView*>
   }
 }
 
-}  // namespace
-
-void WriteSafetensors(const std::string& path, const std::vector<TensorView>& tensors,
-                      const std::map<std::string, std::string>& metadata) {
+// Writes the tensors, whose bytes `source` gives one after the other.
+void Write(const std::string& path, const std::vector<TensorView>& tensors,
+           const std::map<std::string, std::string>& metadata, Dtypes dtypes, const TensorSource& source) {
   // Wide elements first: then every tensor is aligned without gaps.
   std::vector<const TensorView*> sorted;
   for (const TensorView& tensor : tensors) sorted.push_back(&tensor);
   std::stable_sort(sorted.begin(), sorted.end(), [](const TensorView* a, const TensorView* b) {
-    return ElementBytes(a->dtype) > ElementBytes(b->dtype);
+    return ElementBits(a->dtype, Dtypes::kAll) > ElementBits(b->dtype, Dtypes::kAll);
   });
-  const std::string header = Header(path, sorted, metadata);
+  const std::string header = Header(path, sorted, metadata, dtypes);
   std::array<char, kPrefix> prefix;
   for (size_t i = 0; i < prefix.size(); ++i) prefix[i] = static_cast<char>(header.size() >> (8 * i));
   AtomicFile file(path);
   file.Write(prefix.data(), kPrefix);
   file.Write(header.data(), static_cast<int64_t>(header.size()));
-  for (const TensorView* tensor : sorted) file.Write(tensor->data, tensor->bytes);
+  for (const TensorView* tensor : sorted) file.Write(source(*tensor), tensor->bytes);
   file.Commit();
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) {
-  const int64_t file_bytes = FileBytes(path);
+std::ifstream Open(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) Fail("{}: expected a file that can be read, got: {}", path, std::strerror(errno));
+  return file;
+}
+
+}  // namespace
+
+void WriteSafetensors(const std::string& path, const std::vector<TensorView>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  Write(path, tensors, metadata, Dtypes::kOwn, [](const TensorView& tensor) { return tensor.data; });
+}
+
+void WriteSafetensors(const std::string& path, const std::vector<TensorView>& tensors,
+                      const std::map<std::string, std::string>& metadata, const TensorSource& source) {
+  Write(path, tensors, metadata, Dtypes::kAll, source);
+}
+
+SafetensorsHeader::SafetensorsHeader(const std::string& path, Dtypes dtypes) : path_(path) {
+  const int64_t file_bytes = FileBytes(path);
+  std::ifstream file = Open(path);
   try {
     const std::string header = ReadHeader(path, &file, file_bytes);
-    const int64_t data_bytes = file_bytes - kPrefix - static_cast<int64_t>(header.size());
+    data_ = kPrefix + static_cast<int64_t>(header.size());
     const Json json = ParseHeader(path, header);
     std::vector<Entry> entries;
     for (const auto& item : json.items()) {
       if (item.key() == kMetadata) {
         ReadMetadata(path, item.value(), &metadata_);
       } else {
-        entries.push_back(ReadEntry(path, item.key(), item.value(), data_bytes));
+        entries.push_back(ReadEntry(path, item.key(), item.value(), file_bytes - data_, dtypes));
       }
     }
-    ExpectCovered(path, data_bytes, &entries);
-    bytes_.resize(static_cast<size_t>(data_bytes));
-    ReadInto(path, &file, data_bytes, bytes_.data());
-    for (Entry& entry : entries) {
-      entry.view.data = bytes_.data() + entry.begin;
-      tensors_.push_back(std::move(entry.view));
-    }
+    ExpectCovered(path, file_bytes - data_, &entries);
+    for (Entry& entry : entries) tensors_.push_back(std::move(entry.view));
+    data_bytes_ = file_bytes - data_;
   } catch (const std::bad_alloc&) {
-    Fail("{}: expected a file that fits in memory, got {} bytes", path, file_bytes);
+    Fail("{}: expected a header that fits in memory, got one that does not", path);
+  }
+}
+
+void SafetensorsHeader::Read(int64_t offset, int64_t bytes, char* data) const {
+  std::ifstream file = Open(path_);
+  file.seekg(data_ + offset);
+  ReadInto(path_, &file, bytes, data);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : header_(path, Dtypes::kOwn) {
+  try {
+    bytes_.resize(static_cast<size_t>(header_.data_bytes()));
+  } catch (const std::bad_alloc&) {
+    Fail("{}: expected a file that fits in memory, got {} bytes", path, header_.data_bytes());
+  }
+  header_.Read(0, header_.data_bytes(), bytes_.data());
+  tensors_ = header_.tensors();
+  const char* data = bytes_.data();
+  for (TensorView& tensor : tensors_) {  // one after the other, without gaps
+    tensor.data = data;
+    data += tensor.bytes;
   }
 }
 

@@ -195,6 +195,44 @@ TEST_F(SafetensorsTest, RefusesWrongTensors) {
   EXPECT_THAT(Refusal(two("[0,8]", "[0,8]")), HasSubstr("it overlaps"));
 }
 
+TEST_F(SafetensorsTest, PassesOnEveryDtypeOfTheFormat) {
+  const std::string bytes = "abcdefghijklmnopqrstuvwx";  // 24: whole elements of each
+  std::vector<TensorView> tensors;
+  for (const auto& [dtype, bits] : std::initializer_list<std::pair<const char*, int64_t>>{
+           {"BOOL", 8},    {"U8", 8},      {"I8", 8},         {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},
+           {"I16", 16},    {"U16", 16},    {"F16", 16},       {"BF16", 16},   {"I32", 32},    {"U32", 32},
+           {"F32", 32},    {"F64", 64},    {"I64", 64},       {"U64", 64},    {"C64", 64},    {"F4", 4},
+           {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E4M3FNUZ", 8}}) {
+    tensors.push_back({dtype, dtype, {192 / bits}, nullptr, 24});
+  }
+  std::vector<std::string> asked;
+  WriteSafetensors(Path("a"), tensors, {}, [&](const TensorView& tensor) {
+    asked.push_back(tensor.name);
+    return bytes.data();
+  });
+  EXPECT_EQ(asked.size(), tensors.size());
+  const SafetensorsHeader header(Path("a"), Dtypes::kAll);
+  ASSERT_EQ(header.tensors().size(), tensors.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    EXPECT_EQ(header.tensors()[i].name, asked[i]);
+    std::string read(24, ' ');
+    header.Read(24 * static_cast<int64_t>(i), 24, read.data());
+    EXPECT_EQ(read, bytes);
+  }
+  EXPECT_THAT(ErrorOf([&] { SafetensorsFile file(Path("a")); }), HasSubstr("expected a dtype of F32, F64"));
+  const std::string odd = One("\"F4\"", "[3]", "[0,2]");
+  EXPECT_THAT(ErrorOf([&] { SafetensorsHeader file(PutRaw(odd.size(), odd, "ab"), Dtypes::kAll); }),
+              HasSubstr("expected whole bytes, got a shape of 12 bits"));
+  const std::string other = One("\"F7\"", "[2]", "[0,2]");
+  EXPECT_THAT(ErrorOf([&] { SafetensorsHeader file(PutRaw(other.size(), other, "ab"), Dtypes::kAll); }),
+              HasSubstr("expected a dtype of the safetensors format, got \"F7\""));
+  // Other writers do not align.
+  const std::string unaligned = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                R"("b":{"dtype":"F16","shape":[1],"data_offsets":[1,3]}})";
+  EXPECT_EQ(ErrorOf([&] { SafetensorsHeader(PutRaw(unaligned.size(), unaligned, "abc"), Dtypes::kAll); }),
+            "");
+}
+
 TEST_F(SafetensorsTest, DamagedFilesNeverCrash) {
   const Sample sample;
   WriteSafetensors(Path("a"), sample.Tensors(), {{"step", "1"}});

@@ -13,6 +13,7 @@ struct Command {
 
 int RunBench(int argc, char** argv);
 int RunCompare(int argc, char** argv);
+int RunConvert(int argc, char** argv);
 int RunEval(int argc, char** argv);
 int RunGenerate(int argc, char** argv);
 int RunMechanisms(int argc, char** argv);
@@ -27,6 +28,7 @@ inline constexpr Command kCommands[] = {
     {"eval", "score text with a trained model", RunEval},
     {"generate", "write text with a trained model", RunGenerate},
     {"tokenize", "train a BPE tokenizer on text", RunTokenize},
+    {"convert", "map a released checkpoint's residual connection to strata's names, or back", RunConvert},
     {"mechanisms", "list the residual connections, or explain one", RunMechanisms},
     {"trace", "run one mechanism on the numbers of a JSON file, step by step", RunTrace},
     {"bench", "measure kernels and training against the limits of this machine", RunBench},

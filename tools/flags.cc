@@ -15,6 +15,9 @@ class Formatter : public CLI::Formatter {
   std::string make_option_opts(const CLI::Option* option) const override {
     return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
   }
+  std::string make_option_usage(const CLI::Option* option) const override {
+    return "[" + option->get_name(true) + "]";
+  }
   std::string make_option_desc(const CLI::Option* option) const override {
     const std::string& value = option->get_default_str();
     return option->get_description() + (value.empty() ? "" : " [" + value + "]");
