@@ -92,7 +92,8 @@ json ParseJsonObject(const std::string& where, const std::string& text) {
   std::vector<std::set<std::string>> seen;  // keys of the objects that are open
   const auto check = [&](int depth, json::parse_event_t event, json& value) {
     constexpr int kDeepest = 64;
-    if (depth > kDeepest) FailUsage("{}: expected at most {} levels of nesting, got more", where, kDeepest);
+    if (depth > kDeepest)
+      FailUsage("{}: expected a JSON object of at most {} levels, got deeper nesting", where, kDeepest);
     if (event == json::parse_event_t::object_start) seen.emplace_back();
     if (event == json::parse_event_t::object_end) seen.pop_back();
     if (event == json::parse_event_t::key && !seen.back().insert(value.get<std::string>()).second) {

@@ -230,5 +230,43 @@ TEST(EveryMechanism, EveryParameterChangesTheOutput) {
   }
 }
 
+// dp is accumulated: over the tokens of a pass, however many, and on top of what is there.
+TEST(EveryMechanism, ParameterGradientsAddUp) {
+  constexpr int64_t kTokens = 150, kDim = 3, kSites = 3;  // more tokens than any chunk
+  std::vector<std::string> specs = MechanismNames();
+  for (const char* more : {"attnres:query=input", "attnres:heads=3", "attnres:weights=static",
+                           "mhc:collapse=head", "hc:dynamic=false", "review:form=convex"}) {
+    specs.emplace_back(more);
+  }
+  for (const std::string& spec : specs) {
+    Toy<double> toy(spec, kSites, kDim);
+    toy.Randomise(80);
+    const auto e = RandomNumbers(kTokens * kDim, 1, 81), cotangent = RandomNumbers(kTokens * kDim, 1, 82);
+    Walker<double> walker(*toy.mechanism, Walker<double>::Mode::kTrain);
+    const auto x = Forward(toy, &walker, e);
+    const Numbers<double> once = Backward(toy, &walker, x, cotangent).parameters;
+    Numbers<double> twice = once, sum(once.size(), 0.0), dx(e.size()), dw(toy.weights.size());
+    const double* du = walker.BeginBack(cotangent.data(), twice.data());
+    for (int s = kSites - 1; s >= 0; --s) {
+      toy.SublayerVjp(s, kTokens, x[static_cast<size_t>(s)].data(), du, dx.data(), dw.data());
+      du = walker.Back(dx.data());
+    }
+    constexpr int64_t kHalf = kTokens / 2 * kDim;  // and of halves of the pass
+    for (const int64_t begin : {int64_t{0}, kHalf}) {
+      const Numbers<double> part(e.begin() + begin, e.begin() + begin + kHalf),
+          of_part(cotangent.begin() + begin, cotangent.begin() + begin + kHalf);
+      const auto all = Forward(toy, &walker, part);
+      const auto g = Backward(toy, &walker, all, of_part).parameters;
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += g[i];
+    }
+    double scale = 0;
+    for (const double v : once) scale = std::max(scale, std::abs(v));
+    for (size_t i = 0; i < once.size(); ++i) {
+      EXPECT_NEAR(twice[i], 2 * once[i], 1e-12 * scale) << spec << " number " << i;
+      EXPECT_NEAR(sum[i], once[i], 1e-12 * scale) << spec << " number " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace strata
