@@ -95,7 +95,10 @@ TEST_F(ConvertRefusalsTest, MisshapenTensorsAreNamed) {
                                      "F32", {12, 3})),
               HasSubstr("up.weight: expected shape [n d, r] with n = 3, d = 4, r = 2"));
   Tensors none = kimi;
-  for (auto& [name, tensor] : none) tensor = {"F32", {0}, ""};
+  for (auto& [name, tensor] : none) {
+    tensor = {"F32", name.ends_with("proj.weight") ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0},
+              ""};
+  }
   EXPECT_THAT(Theirs("kimi-k3", none), HasSubstr("expected shape"));
   // More slots than the mechanism has.
   Tensors wide;

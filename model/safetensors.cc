@@ -16,7 +16,7 @@
 namespace strata {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr int64_t kPrefix = 8;  // header length, little-endian
 constexpr int64_t kLargestHeader = 100'000'000;
@@ -64,54 +64,63 @@ int64_t TensorBytes(const std::string& where, const std::vector<int64_t>& shape,
   return bits / 8;
 }
 
-// Follows the parser and stops it at what a header never holds: deep nesting, endless shapes, a key twice.
-class HeaderGuard {
+// Reads along and refuses what a header never holds: deep nesting, endless shapes, a key twice.
+class HeaderGuard : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderGuard(const std::string& path) : path_(path) {}
-  bool operator()(int, Json::parse_event_t event, const Json& parsed) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-      case Json::parse_event_t::array_start:
-        if (open_.size() == 3) Fail("{}: expected a header of tensors, got deeper nesting", path_);
-        open_.emplace_back();
-        break;
-      case Json::parse_event_t::object_end:
-      case Json::parse_event_t::array_end:
-        open_.pop_back();
-        break;
-      case Json::parse_event_t::key:
-        if (!open_.back().keys.insert(parsed.get<std::string>()).second) {
-          Fail("{}: expected each name once, got {} twice", path_, Shown(parsed));
-        }
-        break;
-      case Json::parse_event_t::value:
-        if (open_.size() == 3 && ++open_.back().values > kMostDimensions) {
-          Fail("{}: expected at most {} dimensions, got more", path_, kMostDimensions);
-        }
-        break;
+  bool null() override { return Value(); }
+  bool boolean(bool) override { return Value(); }
+  bool number_integer(int64_t) override { return Value(); }
+  bool number_unsigned(uint64_t) override { return Value(); }
+  bool number_float(double, const std::string&) override { return Value(); }
+  bool string(std::string&) override { return Value(); }
+  bool binary(binary_t&) override { return Value(); }
+  bool start_object(size_t) override { return Open(); }
+  bool start_array(size_t) override { return Open(); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(std::string& name) override {
+    if (!open_.back().keys.insert(name).second) {
+      Fail("{}: expected each name once, got {} twice", path_, Shown(Json(name)));
     }
     return true;
   }
+  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
 
  private:
   struct Level {
     std::set<std::string> keys;
     int values = 0;
   };
+  bool Open() {
+    if (open_.size() == 3) Fail("{}: expected a header of tensors, got deeper nesting", path_);
+    open_.emplace_back();
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+  bool Value() {
+    if (open_.size() == 3 && ++open_.back().values > kMostDimensions) {
+      Fail("{}: expected at most {} dimensions, got more", path_, kMostDimensions);
+    }
+    return true;
+  }
+
   const std::string& path_;
   std::vector<Level> open_;
 };
 
+// Parses twice: a parser that asks while it builds takes quadratic time in the number of tensors.
 Json ParseHeader(const std::string& path, const std::string& text) {
-  try {
-    // The parser copies its callback: the guard stays here.
-    HeaderGuard guard(path);
-    Json json = Json::parse(text, std::ref(guard));
-    if (!json.is_object()) Fail("{}: expected a JSON object as header, got {}", path, json.type_name());
-    return json;
-  } catch (const Json::exception&) {
+  HeaderGuard guard(path);
+  Json json;
+  if (Json::sax_parse(text, &guard)) json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) {
     Fail("{}: expected a safetensors header in JSON, got {}", path, Shown(text.substr(0, 24)));
   }
+  return json;
 }
 
 // [values] as numbers from 0 to 2^63 - 1.
@@ -221,27 +230,31 @@ void ReadMetadata(const std::string& path, const Json& json, std::map<std::strin
 // The header of a file to write, padded with blanks to a multiple of 8 bytes.
 std::string Header(const std::string& path, const std::vector<const TensorView*>& tensors,
                    const std::map<std::string, std::string>& metadata, Dtypes dtypes) {
-  Json json = Json::object();
-  if (!metadata.empty()) json[kMetadata] = metadata;
+  std::string text = "{";
   int64_t begin = 0;
   std::set<std::string> names = {kMetadata};
-  for (const TensorView* tensor : tensors) {
-    const std::string where = path + ": " + tensor->name;
-    const int64_t bytes = TensorBytes(where, tensor->shape, ExpectElementBits(where, tensor->dtype, dtypes));
-    if (bytes != tensor->bytes) Fail("{}: expected {} bytes, got {}", where, bytes, tensor->bytes);
-    if (!names.insert(tensor->name).second) Fail("{}: expected a name of its own, got it twice", where);
-    json.push_back({tensor->name, Json{{"dtype", tensor->dtype},
-                                       {"shape", Json(tensor->shape)},
-                                       {"data_offsets", Json(std::vector<int64_t>{begin, begin + bytes})}}});
-    begin += bytes;
-  }
+  // Member by member: the order of the bytes, which an object of this JSON library forgets.
+  const auto add = [&](const std::string& name, const std::string& value) {
+    text += fmt::format("{}{}:{}", text.size() > 1 ? "," : "", Json(name).dump(), value);
+  };
   try {
-    std::string text = json.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    return text;
+    if (!metadata.empty()) add(kMetadata, Json(metadata).dump());
+    for (const TensorView* tensor : tensors) {
+      const std::string where = path + ": " + tensor->name;
+      const int64_t bytes =
+          TensorBytes(where, tensor->shape, ExpectElementBits(where, tensor->dtype, dtypes));
+      if (bytes != tensor->bytes) Fail("{}: expected {} bytes, got {}", where, bytes, tensor->bytes);
+      if (!names.insert(tensor->name).second) Fail("{}: expected a name of its own, got it twice", where);
+      add(tensor->name, fmt::format(R"({{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", tensor->dtype,
+                                    fmt::join(tensor->shape, ","), begin, begin + bytes));
+      begin += bytes;
+    }
   } catch (const Json::exception&) {
     Fail("{}: expected names and metadata in valid UTF-8, got other bytes", path);
   }
+  text += "}";
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
 }
 
 // Writes the tensors, whose bytes `source` gives one after the other.
