@@ -9,16 +9,12 @@ using nlohmann::json;
 
 namespace {
 
-// A short form of a value for messages: one line, at most 40 characters.
-std::string Shown(std::string text) {
+// One line of at most 40 characters.
+std::string Shortened(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
   }
   return text.size() <= 40 ? text : text.substr(0, 37) + "...";
-}
-
-std::string Shown(const json& value) {
-  return Shown(value.dump(-1, ' ', true, json::error_handler_t::replace));
 }
 
 [[noreturn]] void FailType(const std::string& where, const std::string& name, const char* type,
@@ -36,13 +32,17 @@ bool ParseWhole(const std::string& text, T* value) {
 
 }  // namespace
 
+std::string Shown(const json& value) {
+  return Shortened(value.dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
 void ParseOption(const std::string& name, const std::string& text, int64_t* value) {
-  if (!ParseWhole(text, value)) FailUsage("--{}: expected an integer, got {}", name, Shown(text));
+  if (!ParseWhole(text, value)) FailUsage("--{}: expected an integer, got {}", name, Shortened(text));
 }
 
 void ParseOption(const std::string& name, const std::string& text, double* value) {
   if (!ParseWhole(text, value) || !std::isfinite(*value)) {
-    FailUsage("--{}: expected a finite number, got {}", name, Shown(text));
+    FailUsage("--{}: expected a finite number, got {}", name, Shortened(text));
   }
 }
 
@@ -114,7 +114,7 @@ json ParseJsonObject(const std::string& where, const std::string& text) {
 }
 
 void FailUnknownKey(const std::string& where, const std::string& key, const std::vector<std::string>& known) {
-  FailUsage("{}: unknown option \"{}\"; did you mean \"{}\"?", where, Shown(key), Nearest(key, known));
+  FailUsage("{}: unknown option \"{}\"; did you mean \"{}\"?", where, Shortened(key), Nearest(key, known));
 }
 
 }  // namespace strata

@@ -31,6 +31,9 @@ void FromJson(const std::string& where, const std::string& name, const nlohmann:
 void FromJson(const std::string& where, const std::string& name, const nlohmann::json& json,
               std::vector<std::string>* value);
 
+// A short form of a value for messages: one line, at most 40 characters.
+std::string Shown(const nlohmann::json& value);
+
 // Parses a JSON object; an Error (exit 2) that says what is wrong and where, also for binary files.
 nlohmann::json ParseJsonObject(const std::string& where, const std::string& text);
 

@@ -12,11 +12,6 @@ namespace {
 using Json = nlohmann::json;
 using Means = ConfigKey::Means;
 
-std::string Shown(const Json& json) {
-  std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
-}
-
 Size SizeOf(const Matches& matches) { return {static_cast<int>(2 * matches.layers), matches.sizes.dim, 0}; }
 
 // Runs f, whose complaints about options are about what IN holds and not about the request.

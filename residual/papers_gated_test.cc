@@ -10,12 +10,6 @@ double Rms(const Vec& v, double eps) {
   return std::sqrt(square / static_cast<double>(v.size()) + eps);
 }
 
-Vec Times(const Vec& matrix, const Vec& v) {
-  Vec out(matrix.size() / v.size(), 0.0);
-  for (size_t i = 0; i < matrix.size(); ++i) out[i / v.size()] += matrix[i] * v[i % v.size()];
-  return out;
-}
-
 struct Read {
   Vec x, write;
 };
@@ -112,14 +106,6 @@ TEST(GatedResidual, ParameterCountsAreThePapers) {
     EXPECT_EQ(count(2, d) - count(1, d), d * d + 20 * d);
     EXPECT_EQ(count(1, d), 2 * d * d + 24 * d);  // and the head's read: d^2 + 4 d
   }
-}
-
-Vec Pattern(int rows, int columns, int a, int b, int m, double q) {  // ((i a + j b) mod m - floor(m / 2)) / q
-  Vec out;
-  for (int i = 0; i < rows; ++i) {
-    for (int j = 0; j < columns; ++j) out.push_back(((i * a + j * b) % m - m / 2) / q);
-  }
-  return out;
 }
 
 // A case of two branches, three channels and rank 2 with a gradient of its own for each branch.

@@ -5,15 +5,6 @@
 namespace strata {
 namespace {
 
-Vec Times(const Vec& matrix, const Vec& v) {
-  Vec out(v.size(), 0.0);
-  for (size_t row = 0; row < v.size(); ++row) {
-    for (size_t column = 0; column < v.size(); ++column)
-      out[row] += matrix[row * v.size() + column] * v[column];
-  }
-  return out;
-}
-
 Vec Normalised(const Vec& v, double eps) {
   double square = 0;
   for (const double x : v) square += x * x;
@@ -144,14 +135,6 @@ struct ReviewCase {
   const char* spec;
   Vec next, dh, dbias;
 };
-
-Vec Pattern(int rows, int columns, int a, int b, int m, double q) {  // ((i a + j b) mod m - floor(m / 2)) / q
-  Vec out;
-  for (int i = 0; i < rows; ++i) {
-    for (int j = 0; j < columns; ++j) out.push_back(((i * a + j * b) % m - m / 2) / q);
-  }
-  return out;
-}
 
 TEST(Gates, ReviewMeetsThePublishedVectorForwardAndBackward) {
   const Vec m{.5, -.25, .1, .2, .3, -.4, -.6, .1, .7}, h{1, -2, .5}, cotangent{.3, -.2, .5};

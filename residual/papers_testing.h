@@ -99,6 +99,21 @@ inline Vec RandomVec(int dim, uint64_t seed) {
   return v;
 }
 
+inline Vec Times(const Vec& matrix, const Vec& v) {  // matrix [rows, v.size()]
+  Vec out(matrix.size() / v.size(), 0.0);
+  for (size_t i = 0; i < matrix.size(); ++i) out[i / v.size()] += matrix[i] * v[i % v.size()];
+  return out;
+}
+
+inline Vec Pattern(int rows, int columns, int a, int b, int m,
+                   double q) {  // ((i a + j b) mod m - floor(m / 2)) / q
+  Vec out;
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < columns; ++j) out.push_back(((i * a + j * b) % m - m / 2) / q);
+  }
+  return out;
+}
+
 inline double Logistic(double z) { return 1 / (1 + std::exp(-z)); }
 
 }  // namespace strata

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "residual/decide.h"
-#include "residual/gate_gradients.h"
+#include "residual/gates.h"
 #include "residual/row_norm.h"
 
 namespace strata {
@@ -88,11 +88,7 @@ class ReviewGate : public Mechanism<T> {
   std::vector<Intermediate> Inside(int site, const T* /*p*/, const State<T>& s, const T* /*u*/,
                                    const Coefs<T>& coefs) const override {
     if (site == this->sites()) return {};
-    Intermediate gate{"gate", {this->dim()}, {}};
-    for (int64_t i = 0; i < s.tokens * this->dim(); ++i) {
-      gate.values.push_back(static_cast<double>(Real(coefs.write[i])));
-    }
-    return {gate};
+    return {GateInside(s.tokens, this->dim(), coefs)};
   }
 
  private:

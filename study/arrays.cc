@@ -3,14 +3,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/options.h"
 
 namespace strata {
 namespace {
-
-std::string Short(const nlohmann::json& json) {
-  std::string text = json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  return text.size() <= 40 ? text : text.substr(0, 37) + "...";
-}
 
 std::string Place(const std::string& where, const std::vector<size_t>& index) {
   std::string text = where;
@@ -22,12 +18,12 @@ void Collect(const std::string& where, const nlohmann::json& json, std::vector<s
   const size_t depth = index->size();
   if (depth == array->shape.size()) {
     if (!json.is_number() || !std::isfinite(json.get<double>())) {
-      FailUsage("{}: expected a number, got {}", Place(where, *index), Short(json));
+      FailUsage("{}: expected a number, got {}", Place(where, *index), Shown(json));
     }
     array->values.push_back(json.get<double>());
     return;
   }
-  if (!json.is_array()) FailUsage("{}: expected a list, got {}", Place(where, *index), Short(json));
+  if (!json.is_array()) FailUsage("{}: expected a list, got {}", Place(where, *index), Shown(json));
   if (static_cast<int64_t>(json.size()) != array->shape[depth]) {
     FailUsage("{}: expected {} entries like its neighbours, got {}", Place(where, *index),
               array->shape[depth], json.size());
@@ -55,7 +51,7 @@ nlohmann::ordered_json NestedFrom(const std::string& where, const std::vector<in
 }  // namespace
 
 Array ReadArray(const std::string& where, const nlohmann::json& json) {
-  if (!json.is_array()) FailUsage("{}: expected a list of numbers, got {}", where, Short(json));
+  if (!json.is_array()) FailUsage("{}: expected a list of numbers, got {}", where, Shown(json));
   Array array;
   for (const nlohmann::json* at = &json; at->is_array(); at = &at->front()) {
     array.shape.push_back(static_cast<int64_t>(at->size()));

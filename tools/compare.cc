@@ -78,7 +78,8 @@ void Check(const Flags& flags, Request* request) {
     TrainOptions training = request->training;
     training.Resolve(model);
     EstimateMemory(model, training.batch, Precision::kF32);
-    if (!model.Caution().empty()) PrintMessage(fmt::format("strata: warning: {}\n", model.Caution()));
+    const std::string caution = model.Caution();
+    if (!caution.empty()) PrintMessage(fmt::format("strata: warning: {}\n", caution));
   }
   if (request->training.text.empty()) FailUsage("compare: expected --text PATH..., got none");
   UseThreads(request->training.threads);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "study/arrays.h"
 #include "tools/commands.h"
 #include "tools/common.h"
 #include "tools/flags.h"
@@ -98,8 +99,6 @@ std::string Table(const std::vector<std::array<std::string, 5>>& rows) {
   return text;
 }
 
-std::string Shape(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 // What was not converted, in full.
 void PrintOthers(const ConvertRequest& request, const ConvertResult& result) {
   if (result.others.empty()) return;
@@ -143,7 +142,7 @@ void PrintText(const ConvertRequest& request, const ConvertResult& result) {
   const bool from = request.direction == ConvertRequest::Direction::kFrom;
   std::vector<std::array<std::string, 5>> rows = {{"theirs", "ours", "dtype", "shape", "done"}};
   for (const ConvertedTensor& t : result.tensors) {
-    rows.push_back({t.theirs, t.ours, t.dtype, Shape(from ? t.their_shape : t.our_shape), t.done});
+    rows.push_back({t.theirs, t.ours, t.dtype, ShapeText(from ? t.their_shape : t.our_shape), t.done});
   }
   fmt::print("{}\n{}: tensors {}, layers {}, sites {}, dim {}\n", Table(rows), request.out,
              result.tensors.size(), result.layers, result.sites, result.sizes.dim);

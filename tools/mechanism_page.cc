@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "study/arrays.h"
 
 namespace strata {
 namespace {
@@ -26,8 +27,6 @@ std::string General(const std::string& name) {
   if (name.rfind("sites.", 0) != 0) return name;
   return "sites.s" + name.substr(name.find('.', 6));
 }
-
-std::string Shape(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 // What a parameter's initial values are, in words; a list of values only where it is short.
 std::string InitText(const Init& init) {
@@ -81,7 +80,7 @@ std::string MechanismText(const ResidualSpec& spec, const Size& size) {
       fmt::format("\nParameters ({} sites of dim {}: {} numbers)\n", size.sites, size.dim, Count(parameters));
   if (parameters.empty()) text += "  none\n";
   for (const Parameter& p : Kinds(parameters)) {
-    text += fmt::format("  {:<28} {:<12} {}\n{:31}starts at {}{}\n", p.name, Shape(p.shape), p.about, "",
+    text += fmt::format("  {:<28} {:<12} {}\n{:31}starts at {}{}\n", p.name, ShapeText(p.shape), p.about, "",
                         InitText(p.init), p.decays ? "; decays" : "");
   }
   text += fmt::format("\nAt the start\n{}", Indented(d.at_start, "  "));
@@ -169,7 +168,7 @@ std::string InitReportText(const ResidualSpec& spec, const Size& size, uint64_t 
       ToString(spec), size.sites, size.dim, seed, "parameter", "shape", "mean", "deviation", "least", "most");
   for (const auto& p : InitReportJson(spec, size, seed)) {
     text += fmt::format("{:<28} {:<12} {:>11.4g} {:>11.4g} {:>11.4g} {:>11.4g}  {}\n",
-                        p["name"].get<std::string>(), Shape(p["shape"].get<std::vector<int64_t>>()),
+                        p["name"].get<std::string>(), ShapeText(p["shape"].get<std::vector<int64_t>>()),
                         p["mean"].get<double>(), p["deviation"].get<double>(), p["least"].get<double>(),
                         p["most"].get<double>(), p["specification"].get<std::string>());
   }

@@ -101,7 +101,8 @@ void AnnounceMemory(const Request& request) {
   const MemoryEstimate estimate = EstimateMemory(model, request.training.batch, precision);
   if (!request.quiet) PrintMessage(ToString(estimate) + "\n");
   CheckMemory(estimate, FreeBytes());
-  if (!model.Caution().empty()) PrintMessage(fmt::format("strata: warning: {}\n", model.Caution()));
+  const std::string caution = model.Caution();
+  if (!caution.empty()) PrintMessage(fmt::format("strata: warning: {}\n", caution));
 }
 
 void Print(const Request& request, const TrainResult& result) {

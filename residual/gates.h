@@ -1,5 +1,5 @@
-#ifndef STRATA_RESIDUAL_GATE_GRADIENTS_H_
-#define STRATA_RESIDUAL_GATE_GRADIENTS_H_
+#ifndef STRATA_RESIDUAL_GATES_H_
+#define STRATA_RESIDUAL_GATES_H_
 
 #include <vector>
 
@@ -26,6 +26,16 @@ void GateLogitsVjp(int64_t tokens, int64_t dim, bool keeps_rest, const Coefs<T>&
   for (int64_t d = 0; d < dim; ++d) dbias[d] += static_cast<T>(sums[static_cast<size_t>(d)]);
 }
 
+// The gate as those who look inside see it, [tokens, dim]: it is the write's coefficient.
+template <class T>
+Intermediate GateInside(int64_t tokens, int64_t dim, const Coefs<T>& coefs) {
+  Intermediate gate{"gate", {dim}, {}};
+  for (int64_t i = 0; i < tokens * dim; ++i) {
+    gate.values.push_back(static_cast<double>(Real(coefs.write[i])));
+  }
+  return gate;
+}
+
 }  // namespace strata
 
-#endif  // STRATA_RESIDUAL_GATE_GRADIENTS_H_
+#endif  // STRATA_RESIDUAL_GATES_H_
