@@ -156,15 +156,8 @@ class FixedReader {
       if (!mechanism_->HoldGate(site_, gate)) FailUsage("{}: expected a read that can be fixed", where);
       return;
     }
-    std::vector<Form> forms{{{n}, Coef::kToken}, {{tokens_, n}, Coef::kToken}};
-    if (rule_.read == Coef::kChannel) {
-      forms = {{{n}, Coef::kToken},
-               {{n, dim_}, Coef::kChannel},
-               {{tokens_, n, dim_}, Coef::kChannel},
-               {{tokens_, n}, Coef::kToken}};
-    }
     held->read = HeldCoef{};
-    held->read->values = ReadForms(where, value, forms, &held->read->kind);
+    held->read->values = ReadForms(where, value, {{{n}, kind}, {{tokens_, n}, kind}}, &kind);
   }
 
   HeldCoef ReadKeep(const std::string& where, const json& value) {

@@ -287,6 +287,16 @@ TEST(TraceShapes, EveryCoefficientStartsWithATokenAxis) {
   EXPECT_EQ(windowed["read"][0][1], 0);
 }
 
+// Two tokens, two sources, two channels: the lists of a fixed read are tokens, never channels.
+TEST(TraceShapes, AFixedReadOfSeveralHeadsIsPerToken) {
+  const json out =
+      Traced(json::parse(R"({"mechanism": "attnres", "options": {"heads": 2, "block": 2}, "dim": 2,
+    "embedding": [[1, 2], [3, 4]], "sites": [{"sublayer": {"constant": [[10, 20], [30, 40]]}},
+    {"sublayer": {"zero": true}, "fixed": {"read": [[1, 0], [0, 1]]}}]})"));
+  EXPECT_EQ(out["sites"][1]["input"], json::parse("[[1, 2], [30, 40]]"));
+  EXPECT_EQ(out["sites"][1]["coefficients"]["read"], json::parse("[[1, 0], [0, 1]]"));
+}
+
 TEST(TraceShapes, NoTokensAreFineAndEmpty) {
   for (const std::string& spec : MechanismNames()) {
     json c = json::parse(
