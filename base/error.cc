@@ -20,6 +20,24 @@ static size_t EditDistance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+std::string Printable(const std::string& message) {
+  constexpr size_t kMost = 2000;
+  std::string line = message;
+  if (line.size() > kMost) line = line.substr(0, kMost / 2) + " ... " + line.substr(line.size() - kMost / 2);
+  for (size_t i = 0; i < line.size(); ++i) {
+    const auto c = static_cast<unsigned char>(line[i]);
+    const bool c1 = c == 0xc2 && i + 1 < line.size() && static_cast<unsigned char>(line[i + 1]) < 0xa0;
+    if (c == '\n') {
+      line[i] = ' ';
+    } else if (c < 0x20 || c == 0x7f) {
+      line[i] = '?';
+    } else if (c1) {
+      line.replace(i, 2, "?");
+    }
+  }
+  return line;
+}
+
 std::string Nearest(const std::string& name, const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = SIZE_MAX;

@@ -13,11 +13,16 @@ namespace strata {
 
 enum class ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
 
-// The one exception of the library. The text reads `where: expected X, got Y` and fits on one line.
+// A message that may hold what users or files gave, fit for a terminal: one line, control characters as "?",
+// at most 2000 bytes, the middle left out.
+std::string Printable(const std::string& message);
+
+// The one exception of the library. The text is Printable, reads `where: expected X, got Y` and fits on one
+// line.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ExitCode code = ExitCode::kFailed)
-      : std::runtime_error(message), code_(code) {}
+      : std::runtime_error(Printable(message)), code_(code) {}
   ExitCode code() const { return code_; }
 
  private:

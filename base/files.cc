@@ -30,8 +30,9 @@ struct Descriptor {
 
 std::string Reason(int code) { return std::strerror(code); }
 
-// Appends all that the descriptor has left to `contents`; returns errno or 0.
-int ReadAll(int file, int64_t expected, std::string* contents) {
+// Appends what the descriptor has left to `contents`, until there are more than `most` bytes; returns errno
+// or 0.
+int ReadAll(int file, int64_t expected, int64_t most, std::string* contents) {
   contents->reserve(static_cast<size_t>(expected));
   for (;;) {
     const size_t used = contents->size();
@@ -40,7 +41,7 @@ int ReadAll(int file, int64_t expected, std::string* contents) {
     const ssize_t got = read(file, contents->data() + used, contents->size() - used);
     const int code = errno;
     contents->resize(used + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got == 0) return 0;
+    if (got == 0 || static_cast<int64_t>(contents->size()) > most) return 0;
     if (got < 0 && code != EINTR) return code;
   }
 }
@@ -56,22 +57,26 @@ void FlushFolderOf(const std::string& path) {
 
 }  // namespace
 
-std::string ReadFile(const std::string& path) {
+std::string ReadFile(const std::string& path, int64_t most) {
   const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.value < 0) Fail("{}: expected a file that can be read, got: {}", path, Reason(errno));
   struct stat status;
   if (fstat(file.value, &status) != 0) Fail("{}: expected a file, got: {}", path, Reason(errno));
   if (S_ISDIR(status.st_mode)) Fail("{}: expected a file, got a folder", path);
+  const int64_t size = S_ISREG(status.st_mode) ? int64_t{status.st_size} : 0;
+  if (size > most) Fail("{}: expected at most {} bytes, got {}", path, most, size);
   std::string contents;
   try {
     // One byte more than the file holds, so that its end is seen without growing the string.
-    const int code = ReadAll(file.value, S_ISREG(status.st_mode) ? status.st_size + 1 : 0, &contents);
+    const int code = ReadAll(file.value, size > 0 ? size + 1 : 0, most, &contents);
     if (code != 0) Fail("{}: expected to read it, got: {}", path, Reason(code));
   } catch (const std::bad_alloc&) {
     Fail("{}: expected a file that fits in memory, got {} bytes", path, status.st_size);
   } catch (const std::length_error&) {
     Fail("{}: expected a file that fits in memory, got {} bytes", path, status.st_size);
   }
+  if (static_cast<int64_t>(contents.size()) > most)
+    Fail("{}: expected at most {} bytes, got more", path, most);
   return contents;
 }
 

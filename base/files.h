@@ -7,7 +7,8 @@
 
 namespace strata {
 
-std::string ReadFile(const std::string& path);  // Error names the path and the system's reason
+// Error names the path and the system's reason, or says that there are more than `most` bytes.
+std::string ReadFile(const std::string& path, int64_t most = INT64_MAX);
 // All or nothing: writes PATH.tmp, flushes it to disk, renames it over PATH.
 void WriteFileAtomically(const std::string& path, std::string_view contents);
 

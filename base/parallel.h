@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 
 namespace strata {
 
@@ -23,7 +24,8 @@ class OneThread {
 };
 
 // Calls f(begin, end) for [0, n) cut in chunks of `chunk`. The cuts do not depend on the number of threads,
-// so whatever f computes per chunk does not either. f must not throw.
+// so whatever f computes per chunk does not either. What f throws (out of memory) reaches the caller, the
+// first of several, after the other chunks.
 template <class F>
 void ParallelFor(int64_t n, int64_t chunk, F&& f) {
   const int64_t chunks = (n + chunk - 1) / chunk;
@@ -31,8 +33,17 @@ void ParallelFor(int64_t n, int64_t chunk, F&& f) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
+  std::exception_ptr thrown;
 #pragma omp parallel for schedule(dynamic) num_threads(Threads())
-  for (int64_t c = 0; c < chunks; ++c) f(c * chunk, std::min(n, (c + 1) * chunk));
+  for (int64_t c = 0; c < chunks; ++c) {
+    try {
+      f(c * chunk, std::min(n, (c + 1) * chunk));
+    } catch (...) {
+#pragma omp critical(strata_thrown)
+      if (!thrown) thrown = std::current_exception();
+    }
+  }
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace strata

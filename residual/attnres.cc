@@ -87,7 +87,7 @@ class AttnRes : public Mechanism<T> {
 
   void DeclareAt(int site);
   void Score(int site, const T* p, const State<T>& s, Coefs<T>* coefs) const;
-  void ScoreWithoutOverflow(int64_t t, int64_t k, const T* phi, const State<T>& s, T* z, T* rstd) const;
+  void ScoreScaled(int64_t t, int64_t k, const T* phi, const State<T>& s, T* z, T* rstd) const;
   const T* FoldGain(int site, const T* p, int64_t rows, const T* query) const;
   void Weigh(int64_t slots, const T* z, int64_t stride, T* weights) const;
   void WeighVjp(int64_t slots, const T* weights, const double* dweights, double* dz) const;
@@ -184,21 +184,20 @@ void AttnRes<T>::Score(int site, const T* p, const State<T>& s, Coefs<T>* coefs)
   ParallelFor(s.tokens, kChunk, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin * slots; i < end * slots; ++i) {
       T* z = score + i * heads;
-      bool finite = std::isfinite(Real(rstd[i]));
-      for (int64_t h = 0; h < heads; ++h) finite = finite && std::isfinite(Real(z[h]));
-      if (finite) {
+      bool holds = options_.key_norm ? HoldsDigits(rstd[i], dim, options_.eps) : std::isfinite(Real(rstd[i]));
+      for (int64_t h = 0; h < heads; ++h) holds = holds && std::isfinite(Real(z[h]));
+      if (holds) {
         rstd[i] = options_.key_norm ? strata::Rstd(rstd[i], dim, options_.eps) : T(1);
         for (int64_t h = 0; h < heads; ++h) z[h] *= rstd[i];
       } else {
-        ScoreWithoutOverflow(i / slots, i % slots, phi + (input ? i / slots * dim : 0), s, z, rstd + i);
+        ScoreScaled(i / slots, i % slots, phi + (input ? i / slots * dim : 0), s, z, rstd + i);
       }
     }
   });
 }
 
 template <class T>
-void AttnRes<T>::ScoreWithoutOverflow(int64_t t, int64_t k, const T* phi, const State<T>& s, T* z,
-                                      T* rstd) const {
+void AttnRes<T>::ScoreScaled(int64_t t, int64_t k, const T* phi, const State<T>& s, T* z, T* rstd) const {
   const int64_t width = this->dim() / options_.heads;
   const T* row = s.slots[static_cast<size_t>(k)] + t * this->dim();
   const double floor = options_.eps;

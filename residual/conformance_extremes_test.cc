@@ -53,6 +53,13 @@ TEST(Extremes, SinkhornStaysFiniteWithRowsOfOneForwardAndBackward) {
       }
       for (const auto& logits : {row, column, diagonal}) cases.push_back(logits);
     }
+    std::vector<std::vector<double>> vanishing;  // numbers whose exponentials are no doubles
+    for (const double at : {-700.0, -800.0, -2400.0, 2400.0}) {
+      std::vector<double> row(size, 0.0);
+      for (int k = 0; k < n; ++k) row[static_cast<size_t>(k)] = at * (k + 2) / (n + 1);
+      vanishing.push_back(row);
+    }
+    for (const auto& logits : vanishing) CheckSinkhorn<double>(n, 0, logits);
     for (const auto& logits : cases) {
       SCOPED_TRACE(n);
       CheckSinkhorn<float>(n, 1e-6, logits);
@@ -162,6 +169,59 @@ TEST(Extremes, HugeTinyAndConstantSlotsKeepHcFinite) {
         EXPECT_TRUE(Finite(g.embedding)) << spec << " " << size;
         EXPECT_TRUE(Finite(g.parameters)) << spec << " " << size;
       }
+    }
+  }
+}
+
+// By hand: the softmax over `to` of each column is (1, e^-700) and (1, e^-760); the second row divided by its
+// sum e^-700 + e^-760 is (1, e^-60).
+TEST(Extremes, SinkhornOfThePaperHasNoEps) {
+  const Sinkhorn<double> sinkhorn(2, 1, 0);
+  constexpr int kLanes = Sinkhorn<double>::kLanes;
+  std::vector<double> logits(static_cast<size_t>(sinkhorn.size()), 0.0),
+      history(static_cast<size_t>(sinkhorn.history_size()));
+  logits[2 * kLanes] = -700;
+  logits[3 * kLanes] = -760;
+  sinkhorn.Forward(logits.data(), history.data());
+  const double* keep = sinkhorn.Result(history.data());
+  EXPECT_DOUBLE_EQ(keep[0], 0.5);
+  EXPECT_DOUBLE_EQ(keep[2 * kLanes], 1);
+  EXPECT_NEAR(keep[3 * kLanes] / std::exp(-60.0), 1, 1e-12);
+  EXPECT_DOUBLE_EQ(keep[1], 0.5) << "the neighbouring lane";
+}
+
+// Without eps a norm does not depend on the unit: attnres, gated, review and hc on numbers whose squares are
+// no doubles decide as on the same numbers scaled up.
+TEST(Extremes, NormsWithoutEpsDoNotDependOnTheUnit) {
+  for (const char* spec : {"attnres:eps=0", "attnres:eps=0,heads=2", "gated:eps=0", "review:eps=0",
+                           "hc:norm=rms,eps=0", "mhc:norm-eps=0", "attnres:query=input,eps=0"}) {
+    SCOPED_TRACE(spec);
+    std::vector<std::vector<double>> reads;
+    for (const double unit : {1.0, 1e-150, 1e-170, 1e-300}) {
+      const auto mechanism = MakeMechanism<double>(ParseResidual(spec), 2, 4);
+      int64_t count = 0;
+      for (const Parameter& parameter : mechanism->Parameters()) count += parameter.size();
+      const std::vector<double> p = RandomNumbers(count, 0.5, 3);
+      const std::vector<double> e = RandomNumbers(12, unit, 4), u = RandomNumbers(12, unit, 5);
+      Walker<double> walker(*mechanism, Walker<double>::Mode::kTrain);
+      walker.Begin(p.data(), e.data(), 3);
+      for (int site = 0; site < 2; ++site) {
+        std::copy(u.begin(), u.end(), walker.update());
+        walker.Next();
+      }
+      reads.emplace_back();
+      for (int site = 0; site <= 2; ++site) {
+        const Coefs<double>& coefs = walker.coefs(site);
+        for (const Buffer<double>* b : {&coefs.read, &coefs.keep, &coefs.write}) {
+          // The gate of `gated` stands in its read beside 1 / rms.
+          const double scale = std::string(spec).rfind("gated", 0) == 0 && b == &coefs.read ? unit : 1;
+          for (int64_t i = 0; i < b->size(); ++i) reads.back().push_back((*b)[i] * scale);
+        }
+      }
+    }
+    for (size_t unit = 1; unit < reads.size(); ++unit) {
+      ASSERT_EQ(reads[unit].size(), reads[0].size());
+      for (size_t i = 0; i < reads[0].size(); ++i) EXPECT_NEAR(reads[unit][i], reads[0][i], 1e-12) << unit;
     }
   }
 }

@@ -58,16 +58,40 @@ void Softmax(int64_t size, const T* z, T* out) {
   for (int64_t i = 0; i < size; ++i) out[i] = size == 1 ? T(1) : out[i] * scale;
 }
 
+// May Rstd take this sum of squares? Not where it overflowed, nor where squares beside it were too small to
+// be numbers: then SenseScaled.
+template <class T>
+bool HoldsDigits(T sq, int64_t size, double eps) {
+  using R = RealOf<T>;
+  constexpr R kLeast = std::numeric_limits<R>::min() / std::numeric_limits<R>::epsilon();
+  const R mean = Real(sq) / static_cast<R>(size) + static_cast<R>(eps);
+  return std::isfinite(mean) && mean >= kLeast;
+}
+
 // 1 / sqrt(sq / size + eps): the factor that gives `size` numbers with sum of squares sq a mean square of 1.
-// eps is at least the smallest normal number, so that all zeros stay finite.
 template <class T>
 T Rstd(T sq, int64_t size, double eps) {
   using R = RealOf<T>;
-  const R floor = std::max(static_cast<R>(eps), std::numeric_limits<R>::min());
-  return T(1) / std::sqrt(sq / T(static_cast<R>(size)) + T(floor));
+  return T(1) / std::sqrt(sq / T(static_cast<R>(size)) + T(static_cast<R>(eps)));
 }
 
-// One token whose sums overflow: senses S / top instead of S, where top = max |S|.
+// The factor that brings numbers of at most `top`, and sqrt(eps), down (or up) to at most 1.
+inline double DownFrom(double top, double eps) {
+  const double most = std::max(top, std::sqrt(eps));
+  return most > 0 ? std::min(1 / most, std::numeric_limits<double>::max()) : 1;
+}
+// 1 / sqrt(mean_square) where both were scaled by `down`, as a factor of the numbers before; the largest
+// number for all zeros is that of the smallest mean square.
+template <class T, class W>
+T RstdScaled(W mean_square, double down) {
+  using R = RealOf<T>;
+  if (Real(mean_square) == 0) return T(1) / std::sqrt(T(std::numeric_limits<R>::min()));
+  const W rstd = W(1) / std::sqrt(mean_square) * W(down);
+  constexpr R kMost = std::numeric_limits<R>::max();
+  return Real(rstd) > static_cast<double>(kMost) ? T(kMost) : static_cast<T>(rstd);
+}
+
+// One token whose sums overflow or vanish: senses down * S instead of S.
 //   dot[m] = sum_k <phi[k,m,:], S[k,:]> * r,   r = 1 / sqrt(|S|^2 / (slots dim) + eps)
 // phi strides as in Sense (ops/mix.h). dot [m] assigned; returns r. All finite where S is.
 template <class T>
@@ -77,15 +101,15 @@ T SenseScaled(int slots, int64_t dim, int m, const T* phi, int64_t slot_stride, 
   for (int k = 0; k < slots; ++k) {
     for (int64_t d = 0; d < dim; ++d) top = std::max(top, static_cast<double>(std::abs(rows[k][d])));
   }
-  const double down = top > 0 ? 1 / top : 1;
+  const double down = DownFrom(top, eps);
   for (int k = 0; k < slots; ++k) {
     for (int64_t d = 0; d < dim; ++d) {
       const double v = static_cast<double>(Real(rows[k][d])) * down;
       sq += v * v;
     }
   }
-  const double r = 1 / std::sqrt(sq / static_cast<double>(slots * dim) + eps * down * down +
-                                 std::numeric_limits<double>::min());
+  const double square = sq / static_cast<double>(slots * dim) + eps * down * down;
+  const double r = square > 0 ? 1 / std::sqrt(square) : 0;
   for (int i = 0; i < m; ++i) {
     double sum = 0;
     for (int k = 0; k < slots; ++k) {
@@ -96,7 +120,7 @@ T SenseScaled(int slots, int64_t dim, int m, const T* phi, int64_t slot_stride, 
     }
     dot[i] = T(static_cast<RealOf<T>>(sum * r));
   }
-  return T(static_cast<RealOf<T>>(r * down));
+  return RstdScaled<T>(square, down);
 }
 
 }  // namespace strata

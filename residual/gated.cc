@@ -145,7 +145,7 @@ void Gated<T>::NormRows(const State<T>& s, int64_t begin, int64_t end, Coefs<T>*
   for (int64_t i = begin * n; i < end * n; ++i) {
     const T sum = sq[static_cast<size_t>(i - begin * n)];
     T& rstd = coefs->saved[i];
-    if (std::isfinite(Real(sum))) {
+    if (HoldsDigits(sum, dim, options_.eps)) {
       rstd = Rstd(sum, dim, options_.eps);
     } else {
       const T* row = s.slots[static_cast<size_t>(i % n)] + i / n * dim;

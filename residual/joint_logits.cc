@@ -55,7 +55,7 @@ void JointLogits<T>::Project(const T* p, const State<T>& s, int64_t begin, int64
       for (int i = 0; i < m; ++i) projection[i] += of_dot[k * m + i];
     }
     for (int i = 0; i < m; ++i) checked += projection[i];
-    if (std::isfinite(Real(sum)) && std::isfinite(Real(checked))) {
+    if (HoldsDigits(sum, width(), eps_) && std::isfinite(Real(checked))) {
       rstd = Rstd(sum, width(), eps_);
       for (int i = 0; i < m; ++i) projection[i] *= rstd;
     } else {

@@ -85,7 +85,7 @@ void QueryNewest(int64_t dim, const T* w, double eps, const State<T>& s, T* quer
       const T* row = s.slots.back() + t * dim;
       T sq(0);
       for (int64_t d = 0; d < dim; ++d) sq += row[d] * row[d];
-      rstd[t] = std::isfinite(Real(sq))
+      rstd[t] = HoldsDigits(sq, dim, eps)
                     ? Rstd(sq, dim, eps)
                     : SenseScaled(1, dim, 0, row, 0, 0, &row, eps, static_cast<T*>(nullptr));
       for (int64_t d = 0; d < dim; ++d) unit[(t - begin) * dim + d] = row[d] * rstd[t];

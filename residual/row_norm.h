@@ -21,18 +21,19 @@ class RowNorm {
 
   // out [dim] assigned; returns rstd.
   T Apply(const T* row, T* out) const {
-    W down = W(1), mean = Mean(row, down), square = Square(row, down, mean);
-    if (!std::isfinite(Real(square))) {
+    double scale = 1;
+    W mean = Mean(row, W(1)), square = Square(row, W(1), mean);
+    if (!HoldsDigits(square, 1, eps_)) {
       double top = 0;
       for (int64_t d = 0; d < dim_; ++d) top = std::max(top, static_cast<double>(std::abs(row[d])));
-      down = W(1) / W(static_cast<RealOf<W>>(top));
-      mean = Mean(row, down);
-      square = Square(row, down, mean);
+      scale = DownFrom(top, eps_);
+      mean = Mean(row, W(scale));
+      square = Square(row, W(scale), mean);
     }
-    constexpr auto kLeast = static_cast<double>(std::numeric_limits<RealOf<T>>::min());
-    const W rstd = W(1) / std::sqrt(square + W(std::max(eps_, kLeast)) * down * down);
+    square += W(eps_ * scale * scale);
+    const W down = W(scale), rstd = Real(square) == 0 ? W(0) : W(1) / std::sqrt(square);
     for (int64_t d = 0; d < dim_; ++d) out[d] = static_cast<T>((W(row[d]) * down - mean) * rstd);
-    return static_cast<T>(rstd * down);
+    return RstdScaled<T>(square, scale);
   }
 
   // dout, out [dim] and rstd of Apply: drow += rstd * (dout - mean(dout) - out * mean(dout * out)).

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "residual/decide.h"
 
@@ -14,7 +15,8 @@ namespace strata {
 //   S = softmax of the logits over `to`;  rows of S + eps divided by (their sum + eps);
 //   then iterations - 1 times: columns, rows divided by (their sum + eps).
 // With eps = 0 this is arXiv 2512.24880 eq. 9 (exp, then columns and rows in turn): the first division by the
-// column sums is the softmax. eps = 0 becomes the smallest normal number, which only guards 0 / 0.
+// column sums is the softmax. Without eps a row may hold nothing but numbers too small for a double; such
+// matrices are projected in their logarithms, where a line's sum divides nothing by 0.
 //
 // Runs kLanes tokens at once, arrays [n * n][kLanes]: a token's result does not depend on its lane.
 template <class U>
@@ -22,9 +24,7 @@ class Sinkhorn {
  public:
   static constexpr int kLanes = 16;
   Sinkhorn(int n, int iterations, double eps)
-      : n_(n),
-        iterations_(iterations),
-        eps_(U(eps > 0 ? static_cast<RealOf<U>>(eps) : std::numeric_limits<RealOf<U>>::min())) {}
+      : n_(n), iterations_(iterations), eps_(U(static_cast<RealOf<U>>(eps))) {}
   int64_t size() const { return int64_t{n_} * n_ * kLanes; }
   // Matrices after each step, which is what Vjp needs.
   int64_t history_size() const { return 2 * iterations_ * size(); }
@@ -40,6 +40,10 @@ class Sinkhorn {
       NormaliseRows(to + size(), to + 2 * size());
       to += 2 * size();
     }
+    if (Real(eps_) > 0) return;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (HasTiny(history, lane)) ForwardInLogarithms(logits + lane, history + lane);
+    }
   }
   const U* Result(const U* history) const { return history + history_size() - size(); }
 
@@ -54,11 +58,43 @@ class Sinkhorn {
       Project(1, n_, y - size(), g);
     }
     Project(n_, 1, y, g);
-    for (int64_t i = 0; i < size(); ++i) g[i] *= history[i] / (history[i] + eps_);
+    for (int64_t i = 0; Real(eps_) > 0 && i < size(); ++i) g[i] *= history[i] / (history[i] + eps_);
     Project(1, n_, history, g);
   }
 
  private:
+  // Is a number of this lane's softmax so small that products of such numbers vanish?
+  bool HasTiny(const U* softmax, int lane) const {
+    const RealOf<U> least = std::sqrt(std::numeric_limits<RealOf<U>>::min());
+    for (int i = 0; i < n_ * n_; ++i) {
+      if (Real(softmax[i * kLanes + lane]) < least) return true;
+    }
+    return false;
+  }
+
+  // One lane without eps: every step subtracts the logarithm of a line's sum. Steps 0 and 1 of the history
+  // are the softmax and its rows.
+  void ForwardInLogarithms(const U* logits, U* history) const {
+    thread_local std::vector<U> log;
+    log.resize(static_cast<size_t>(n_ * n_));
+    for (int i = 0; i < n_ * n_; ++i) log[static_cast<size_t>(i)] = logits[i * kLanes];
+    for (int step = 0; step < 2 * iterations_; ++step, history += size()) {
+      const bool columns = step % 2 == 0;
+      for (int a = 0; a < n_; ++a) SubtractLogSum(columns ? n_ : 1, log.data() + (columns ? a : a * n_));
+      for (int i = 0; i < n_ * n_; ++i) history[i * kLanes] = std::exp(log[static_cast<size_t>(i)]);
+    }
+  }
+
+  // n numbers, `inner` apart: each less log sum exp of them all.
+  void SubtractLogSum(int inner, U* line) const {
+    RealOf<U> top = Real(line[0]);
+    for (int b = 1; b < n_; ++b) top = std::max(top, Real(line[b * inner]));
+    U sum = U(0);
+    for (int b = 0; b < n_; ++b) sum += std::exp(line[b * inner] - U(top));
+    const U log_sum = U(top) + std::log(sum);
+    for (int b = 0; b < n_; ++b) line[b * inner] -= log_sum;
+  }
+
   void NormaliseRows(const U* x, U* y) const { Normalise(n_, 1, x, y); }
   void NormaliseColumns(const U* x, U* y) const { Normalise(1, n_, x, y); }
 

@@ -12,6 +12,7 @@ using nlohmann::json;
 
 constexpr int64_t kMostDim = 1 << 16;
 constexpr int64_t kMostNumbers = int64_t{1} << 27;  // of parameters, or of the states of all sites
+constexpr int64_t kMostShown = int64_t{1} << 24;    // of what the trace prints
 
 void ExpectKeys(const std::string& where, const json& object, const std::vector<std::string>& known) {
   if (!object.is_object()) FailUsage("{}: expected an object, got {}", where, object.type_name());
@@ -188,6 +189,18 @@ class FixedReader {
   Rule rule_;
 };
 
+// Numbers that the trace prints for every token: what each site did, and the mixing.
+int64_t ShownPerToken(const TraceCase& c) {
+  int64_t shown = (int64_t{c.sites()} + 1) * (int64_t{c.sites()} + 1);
+  for (int site = 0; site <= c.sites(); ++site) {
+    const Rule rule = c.mechanism->At(site);
+    const int64_t n = rule.slots;
+    shown += (n + 2) * c.dim + rule.saved + CoefSize(rule.read, n, c.dim) + CoefSize(rule.write, n, c.dim) +
+             CoefSize(rule.keep == Coef::kToken ? Coef::kMatrix : rule.keep, n, c.dim);
+  }
+  return shown;
+}
+
 void CheckSizes(const TraceCase& c, int64_t parameters) {
   if (parameters > kMostNumbers) {
     FailUsage("case: expected at most {} parameters, got {}", kMostNumbers, parameters);
@@ -198,6 +211,11 @@ void CheckSizes(const TraceCase& c, int64_t parameters) {
   if (CheckedProduct(rows, std::max(c.dim, most), "numbers") > kMostNumbers) {
     FailUsage("case: expected at most {} numbers in the states of all sites, got {} sites of {} slots",
               kMostNumbers, c.sites(), most);
+  }
+  const int64_t shown = CheckedProduct(ShownPerToken(c), c.tokens, "numbers");
+  if (shown > kMostShown) {
+    FailUsage("case: expected at most {} numbers to print, got {} for {} sites and {} tokens", kMostShown,
+              shown, c.sites(), c.tokens);
   }
 }
 

@@ -24,11 +24,6 @@ class Formatter : public CLI::Formatter {
   }
 };
 
-std::string OneLine(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 }  // namespace
 
 Flags::Flags(const std::string& command, const std::string& description)
@@ -86,15 +81,14 @@ bool Flags::Parse(int argc, char** argv) {
     fmt::print("{}", app_.help());
     return false;
   } catch (const CLI::ParseError& error) {
-    FailUsage("{}: {}", command_, OneLine(error.what()));
+    FailUsage("{}: {}", command_, error.what());
   }
   const std::vector<std::string> extras = app_.remaining();
   if (!extras.empty()) {
     std::string name = extras[0].substr(0, extras[0].find('='));
-    if (name.rfind("--", 0) != 0)
-      FailUsage("{}: expected options only, got {}", command_, OneLine(extras[0]));
+    if (name.rfind("--", 0) != 0) FailUsage("{}: expected options only, got {}", command_, extras[0]);
     name = name.substr(2);
-    FailUsage("{}: unknown option --{}; did you mean --{}?", command_, OneLine(name), Nearest(name, names_));
+    FailUsage("{}: unknown option --{}; did you mean --{}?", command_, name, Nearest(name, names_));
   }
   for (const std::string& name : names_) {
     if (app_.count("--" + name) > 0) given_.insert(name);

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -44,16 +45,16 @@ int Dispatch(int argc, char** argv) {
 
 int Report(const std::string& message, ExitCode code) {
   std::fflush(stdout);
-  std::string line = "strata: " + message;
-  std::replace(line.begin(), line.end(), '\n', ' ');  // values that users give may hold line breaks
-  PrintMessage(line + "\n");
+  PrintMessage("strata: " + Printable(message) + "\n");
   return static_cast<int>(code);
 }
 
-// A closed standard stream would lend its number to the next file that is opened.
+// A closed standard stream would lend its number to the next file that is opened. A result written to a
+// closed stdout fails, as it would without the stand-in, which can only be read.
 void OpenStandardStreams() {
   for (int fd = 0; fd <= 2; ++fd) {
-    if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDWR) == -1) std::abort();
+    const int mode = fd == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", mode) == -1) std::abort();
   }
 }
 

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/progress.h"
@@ -13,17 +11,10 @@
 namespace strata {
 namespace {
 
-constexpr uintmax_t kMostBytes = uintmax_t{64} << 20;
-
-std::string ReadCase(const std::string& path) {
-  std::error_code none;
-  const uintmax_t bytes = std::filesystem::file_size(path, none);
-  if (!none && bytes > kMostBytes) Fail("{}: expected at most {} bytes, got {}", path, kMostBytes, bytes);
-  return ReadFile(path);
-}
+constexpr int64_t kMostBytes = int64_t{64} << 20;
 
 void TraceFile(const std::string& path, bool json) {
-  const std::string text = ReadCase(path);
+  const std::string text = ReadFile(path, kMostBytes);
   try {
     const TraceCase c = ParseTraceCase(text);
     const nlohmann::ordered_json trace = Trace(c);

@@ -55,5 +55,27 @@ TEST_F(TraceCommandTest, BadCasesAreOneLine) {
   }
 }
 
+TEST_F(TraceCommandTest, EndlessInputAndOutputAreRefused) {
+  ExpectError(Run("trace /dev/zero"), 1, "/dev/zero: expected at most 67108864 bytes, got more");
+  ExpectError(Run("trace /dev/stdin </dev/zero"), 1, "expected at most 67108864 bytes, got more");
+  std::string sites = R"({"sublayer": {"zero": true}})";
+  for (int i = 1; i < 10000; ++i) sites += R"(, {"sublayer": {"zero": true}})";
+  const std::string deep =
+      R"({"mechanism": "standard", "dim": 1, "embedding": [[1]], "sites": [)" + sites + "]}";
+  ExpectError(Run("trace " + Write("deep.json", deep)), 2, "expected at most 16777216 numbers to print");
+  ExpectError(Run("trace --json " + Example("hc-two-streams") + " >&-"), 1, "standard output");
+  ExpectError(Run("mechanisms >&-"), 1, "standard output");
+}
+
+TEST_F(TraceCommandTest, MessagesAreFitForATerminal) {
+  const std::string head = R"({"mechanism": "standard", "dim": 1, "embedding": [], "sites": [], )";
+  const Result escape = Run("trace " + Write("a.json", head + R"("\u001b[2J\u0000": 1})"));
+  ExpectError(escape, 2, "unknown key \"?[2J?\"");
+  const Result name =
+      Run("trace " + Write("a.json", R"({"mechanism": ")" + std::string(1 << 20, 'x') + "\"}"));
+  ExpectError(name, 2, "unknown mechanism");
+  EXPECT_LT(name.err.size(), 2100u);
+}
+
 }  // namespace
 }  // namespace strata
