@@ -52,7 +52,7 @@ class Body : public Decoder {
   void Extend(Cache* cache, const int32_t* tokens, int64_t length, bool all_positions,
               float* logits) override;
   SiteMagnitudes Magnitudes() const override { return magnitudes_; }
-  Health ResidualHealth() override { return MeasureHealth(*mechanism_, ResidualValues(), training_); }
+  Health ResidualHealth() override { return MeasureHealth(*mechanism_, training_); }
   std::string FirstNonFinite() override;
 
   static int64_t Bytes(const ModelConfig& config, int64_t batch, int64_t length, int64_t parameters);

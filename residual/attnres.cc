@@ -62,7 +62,7 @@ class AttnRes : public Mechanism<T> {
 
   void ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T>& coefs, Coefs<T>* dcoefs,
                   const State<T>& ds, T* dp) const override;
-  std::vector<Intermediate> Inside(int site, const T* p, const State<T>& s, const T* u,
+  std::vector<Intermediate> Inside(int site, const T* p, const State<T>& s,
                                    const Coefs<T>& coefs) const override;
 
  private:
@@ -328,7 +328,7 @@ void AttnRes<T>::ControlVjp(int site, const T* p, const State<T>& s, const Coefs
 }
 
 template <class T>
-std::vector<Intermediate> AttnRes<T>::Inside(int site, const T* p, const State<T>& s, const T* /*u*/,
+std::vector<Intermediate> AttnRes<T>::Inside(int site, const T* p, const State<T>& s,
                                              const Coefs<T>& coefs) const {
   const int64_t slots = Slots(s), heads = options_.heads;
   Intermediate scores{"scores", {slots}, {}};

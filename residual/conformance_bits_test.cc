@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/parallel.h"
@@ -12,7 +13,8 @@ namespace strata {
 namespace {
 
 constexpr int kSites = 7;
-constexpr int64_t kTokens = 150;  // more than two chunks of any decider
+constexpr int64_t kTokens = 150;      // more than two chunks of any decider
+constexpr int64_t kManyGroups = 300;  // channels of which a seam handles few tokens at a time
 using Mode = Walker<float>::Mode;
 using Values = std::vector<Numbers<float>>;
 
@@ -61,20 +63,22 @@ TEST(EqualBits, InferenceEqualsTrainingAndARepeatedPass) {
 }
 
 TEST(EqualBits, SplitShuffledAndSingleTokensEqualAllTokens) {
-  ForEachCase([](const Case& c) {
-    Walker<float> walker(*c.toy.mechanism, Mode::kInfer);
-    const Values all = Forward(c.toy, &walker, c.e);
-    std::vector<std::vector<int64_t>> groups{Range(0, 5), Range(5, 6), Range(6, 77), Range(77, kTokens)};
-    for (int64_t t = 0; t < 8; ++t) groups.push_back({t});
-    std::vector<int64_t> shuffled = Range(0, kTokens);
-    Random random(3);
-    for (size_t i = shuffled.size(); i > 1; --i) std::swap(shuffled[i - 1], shuffled[random.Below(i)]);
-    groups.push_back(shuffled);
-    for (const auto& group : groups) {
-      const Values part = Forward(c.toy, &walker, c.Rows(c.e, group));
-      for (size_t s = 0; s <= kSites; ++s) EXPECT_EQ(part[s], c.Rows(all[s], group)) << "site " << s;
-    }
-  });
+  ForEachCase(
+      [](const Case& c) {
+        Walker<float> walker(*c.toy.mechanism, Mode::kInfer);
+        const Values all = Forward(c.toy, &walker, c.e);
+        std::vector<std::vector<int64_t>> groups{Range(0, 5), Range(5, 6), Range(6, 77), Range(77, kTokens)};
+        for (int64_t t = 0; t < 8; ++t) groups.push_back({t});
+        std::vector<int64_t> shuffled = Range(0, kTokens);
+        Random random(3);
+        for (size_t i = shuffled.size(); i > 1; --i) std::swap(shuffled[i - 1], shuffled[random.Below(i)]);
+        groups.push_back(shuffled);
+        for (const auto& group : groups) {
+          const Values part = Forward(c.toy, &walker, c.Rows(c.e, group));
+          for (size_t s = 0; s <= kSites; ++s) EXPECT_EQ(part[s], c.Rows(all[s], group)) << "site " << s;
+        }
+      },
+      {1, 17, 70, kManyGroups});
 }
 
 TEST(EqualBits, OneThreadEqualsTwoForwardAndBackward) {
@@ -92,7 +96,7 @@ TEST(EqualBits, OneThreadEqualsTwoForwardAndBackward) {
         EXPECT_EQ(g1.embedding, g2.embedding);
         EXPECT_EQ(g1.parameters, g2.parameters);
       },
-      {17});
+      {17, kManyGroups});
   SetThreads(1);
 }
 
@@ -111,22 +115,46 @@ TEST(EqualBits, ABackwardPassCanBeRepeatedAndIsTokenLocal) {
   });
 }
 
-TEST(Memory, IsWhatWasAnnouncedAndFlatOverSteps) {
-  ForEachCase([](const Case& c) {
-    Walker<float> training(*c.toy.mechanism, Mode::kTrain), inference(*c.toy.mechanism, Mode::kInfer);
-    const int64_t announced = Walker<float>::TrainingBytes(*c.toy.mechanism, kTokens);
-    int64_t held = 0;
-    for (int step = 0; step < 3; ++step) {
-      const Values x = Forward(c.toy, &training, c.e);
-      Backward(c.toy, &training, x, c.cotangent);
-      EXPECT_EQ(training.bytes(), announced) << "step " << step;
-      Forward(c.toy, &inference, c.e);
-      if (step == 0) held = inference.bytes();
-      EXPECT_EQ(inference.bytes(), held);
-      Forward(c.toy, &training, c.Rows(c.e, Range(0, 10)));  // fewer tokens need no more
+TEST(Groups, OfASeamAddUpToTheGradientsOfTheirTokens) {
+  constexpr int64_t dim = 600, tokens = 70, part = 10;
+  for (const std::string& spec : ConformanceSpecs()) {
+    SCOPED_TRACE(spec);
+    Toy<double> toy(spec, 3, dim);
+    toy.Randomise(4);
+    const auto e = RandomNumbers(tokens * dim, 1, 5), cotangent = RandomNumbers(tokens * dim, 1, 6);
+    Walker<double> walker(*toy.mechanism, Walker<double>::Mode::kTrain);
+    const auto all = Backward(toy, &walker, Forward(toy, &walker, e), cotangent);
+    Numbers<double> sum(toy.parameters.size(), 0.0);
+    for (int64_t t = 0; t < tokens; t += part) {
+      const Numbers<double> rows(e.begin() + t * dim, e.begin() + (t + part) * dim),
+          back(cotangent.begin() + t * dim, cotangent.begin() + (t + part) * dim);
+      const auto g = Backward(toy, &walker, Forward(toy, &walker, rows), back);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += g.parameters[i];
+      EXPECT_TRUE(std::equal(g.embedding.begin(), g.embedding.end(), all.embedding.begin() + t * dim));
     }
-    EXPECT_LT(held, announced);
-  });
+    for (size_t i = 0; i < sum.size(); ++i)
+      ASSERT_NEAR(sum[i], all.parameters[i], 1e-10 * (1 + std::abs(sum[i]))) << i;
+  }
+}
+
+TEST(Memory, IsWhatWasAnnouncedAndFlatOverSteps) {
+  ForEachCase(
+      [](const Case& c) {
+        Walker<float> training(*c.toy.mechanism, Mode::kTrain), inference(*c.toy.mechanism, Mode::kInfer);
+        const int64_t announced = Walker<float>::TrainingBytes(*c.toy.mechanism, kTokens);
+        int64_t held = 0;
+        for (int step = 0; step < 3; ++step) {
+          const Values x = Forward(c.toy, &training, c.e);
+          Backward(c.toy, &training, x, c.cotangent);
+          EXPECT_EQ(training.bytes(), announced) << "step " << step;
+          Forward(c.toy, &inference, c.e);
+          if (step == 0) held = inference.bytes();
+          EXPECT_EQ(inference.bytes(), held);
+          Forward(c.toy, &training, c.Rows(c.e, Range(0, 10)));  // fewer tokens need no more
+        }
+        EXPECT_LT(held, announced);
+      },
+      {1, 17, 70, kManyGroups});
   const auto mechanism = MakeMechanism<float>(ParseResidual("mhc"), 4000, 1 << 30);
   EXPECT_THROW(Walker<float>::TrainingBytes(*mechanism, int64_t{1} << 30), Error);
 }

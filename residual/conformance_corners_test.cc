@@ -173,7 +173,7 @@ TEST(Corners, KeepOfMhcLiteAndKromIsDoublyStochasticWithinFourUlp) {
       constexpr int64_t kTokens = 50;
       Forward(toy, &walker, RandomNumbers(kTokens * 3, 1, 19));
       const int64_t n = toy.mechanism->open_slots();
-      const Buffer<double>& keep = walker.coefs(0).keep;
+      const Slice<double>& keep = walker.coefs(0).keep;
       ASSERT_EQ(keep.size(), kTokens * n * n);
       for (int64_t i = 0; i < kTokens * n; ++i) {
         double row = 0, column = 0;

@@ -76,7 +76,7 @@ TEST(Extremes, RowsOfThePapersFormSumToOneInFloat) {
   Walker<float> walker(*toy.mechanism, Walker<float>::Mode::kTrain);
   Forward(toy, &walker, Cast<float>(RandomNumbers(100 * 8, 1, 13)));
   for (int s = 0; s < 3; ++s) {
-    const Buffer<float>& keep = walker.coefs(s).keep;
+    const Slice<float>& keep = walker.coefs(s).keep;
     ASSERT_EQ(keep.size(), 100 * 16);
     for (int64_t i = 0; i < keep.size(); i += 4) {
       EXPECT_NEAR(double{keep[i]} + double{keep[i + 1]} + double{keep[i + 2]} + double{keep[i + 3]}, 1, 2e-7);
@@ -211,8 +211,8 @@ TEST(Extremes, NormsWithoutEpsDoNotDependOnTheUnit) {
       }
       reads.emplace_back();
       for (int site = 0; site <= 2; ++site) {
-        const Coefs<double>& coefs = walker.coefs(site);
-        for (const Buffer<double>* b : {&coefs.read, &coefs.keep, &coefs.write}) {
+        const Coefs<double> coefs = walker.coefs(site);
+        for (const Slice<double>* b : {&coefs.read, &coefs.keep, &coefs.write}) {
           // The gate of `gated` stands in its read beside 1 / rms.
           const double scale = std::string(spec).rfind("gated", 0) == 0 && b == &coefs.read ? unit : 1;
           for (int64_t i = 0; i < b->size(); ++i) reads.back().push_back((*b)[i] * scale);

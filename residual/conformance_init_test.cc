@@ -117,7 +117,7 @@ TEST(Parameters, InitialReadsAreTheMeanAndTheHomeSlot) {
   Forward(attention, &a, e);
   Forward(mhc, &m, e);
   for (int s = 0; s <= 4; ++s) {
-    const Buffer<double>& read = a.coefs(s).read;
+    const Slice<double>& read = a.coefs(s).read;
     for (int64_t k = 0; k < read.size(); ++k)
       EXPECT_DOUBLE_EQ(read[k], 1.0 / static_cast<double>(read.size()));
   }

@@ -34,6 +34,7 @@ class Dense : public Mechanism<T> {
     return rule;
   }
 
+  bool shares_parameters() const override { return true; }
   void Control(int site, const T* p, const State<T>& s, Coefs<T>* coefs) const override {
     const auto slots = static_cast<int64_t>(s.slots.size());
     const std::vector<Row> y = Combinations(Averages(site), p).y;

@@ -59,6 +59,7 @@ class Gated : public Mechanism<T> {
     return rule;
   }
 
+  bool wide() const override { return true; }
   void Control(int site, const T* p, const State<T>& s, Coefs<T>* coefs) const override {
     if (!Decides(site)) return coefs->read.Fill(T(1) / T(static_cast<RealOf<T>>(options_.slots)));
     ParallelFor(s.tokens, kChunk, [&](int64_t begin, int64_t end) {
@@ -72,7 +73,7 @@ class Gated : public Mechanism<T> {
 
   void ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T>& coefs, Coefs<T>* dcoefs,
                   const State<T>& ds, T* dp) const override;
-  std::vector<Intermediate> Inside(int site, const T* p, const State<T>& s, const T* u,
+  std::vector<Intermediate> Inside(int site, const T* p, const State<T>& s,
                                    const Coefs<T>& coefs) const override;
   std::string EqualForEver() const override {
     if (options_.slots == 1 || options_.init > 0) return {};
@@ -336,7 +337,7 @@ void Gated<T>::ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T
 }
 
 template <class T>
-std::vector<Intermediate> Gated<T>::Inside(int site, const T* p, const State<T>& s, const T* /*u*/,
+std::vector<Intermediate> Gated<T>::Inside(int site, const T* p, const State<T>& s,
                                            const Coefs<T>& coefs) const {
   if (!Decides(site)) return {};
   const int64_t n = options_.slots, dim = this->dim(), width = Width(), r = options_.rank;

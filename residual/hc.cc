@@ -31,7 +31,7 @@ class Hc : public Mechanism<T> {
   void Control(int site, const T* p, const State<T>& s, Coefs<T>* coefs) const override;
   void ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T>& coefs, Coefs<T>* dcoefs,
                   const State<T>& ds, T* dp) const override;
-  std::vector<Intermediate> Inside(int site, const T* p, const State<T>& s, const T* u,
+  std::vector<Intermediate> Inside(int site, const T* p, const State<T>& s,
                                    const Coefs<T>& coefs) const override;
 
  private:
@@ -297,7 +297,7 @@ void Hc<T>::ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T>& 
 }
 
 template <class T>
-std::vector<Intermediate> Hc<T>::Inside(int site, const T* /*p*/, const State<T>& s, const T* /*u*/,
+std::vector<Intermediate> Hc<T>::Inside(int site, const T* /*p*/, const State<T>& s,
                                         const Coefs<T>& coefs) const {
   if (IsHead(site) || !options_.dynamic) return {};
   const int64_t n = options_.slots;

@@ -73,13 +73,15 @@ void MeasureKeep(const Mechanism<float>& mechanism, const Walker<float>& walker,
   const int n = mechanism.open_slots(), sites = mechanism.sites();
   const int64_t tokens = walker.state(0).tokens;
   const auto size = static_cast<size_t>(n * n);
+  std::vector<Coefs<float>> keeps;
+  for (int site = 0; site < sites; ++site) keeps.push_back(walker.coefs(site));
   Sums worst;
   double forward = 0, backward = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     std::vector<double> product(size, 0.0);
     for (int k = 0; k < n; ++k) product[static_cast<size_t>(k * n + k)] = 1;
     for (int site = 0; site < sites; ++site) {
-      const float* keep = walker.coefs(site).keep.data() + t * n * n;
+      const float* keep = keeps[static_cast<size_t>(site)].keep.data() + t * n * n;
       const Sums one = SumsOf(n, keep);
       worst.row_error = std::max(worst.row_error, one.row_error);
       worst.column_error = std::max(worst.column_error, one.column_error);
@@ -95,14 +97,13 @@ void MeasureKeep(const Mechanism<float>& mechanism, const Walker<float>& walker,
              {"gain_backward", backward}};
 }
 
-void MeasureGates(const Mechanism<float>& mechanism, const float* p, const Walker<float>& walker,
-                  Health* health) {
+void MeasureGates(const Mechanism<float>& mechanism, const Walker<float>& walker, Health* health) {
   Moments gates;
   for (int site = 0; site < mechanism.sites(); ++site) {
     const Rule rule = mechanism.At(site);
-    const Coefs<float>& coefs = walker.coefs(site);
+    const Coefs<float> coefs = walker.coefs(site);
     if (rule.normed) {  // the gate is inside the read
-      for (const Intermediate& inside : mechanism.Inside(site, p, walker.state(site), nullptr, coefs)) {
+      for (const Intermediate& inside : walker.Inside(site)) {
         if (inside.name != "gate") continue;
         for (const double g : inside.values) gates.Add(g);
       }
@@ -123,7 +124,8 @@ double DepthEntropy(const Mechanism<float>& mechanism, const Walker<float>& walk
     if (rule.slots < 2 || rule.read == Coef::kOne) continue;
     const int64_t width = rule.read == Coef::kChannel ? mechanism.dim() : 1,
                   tokens = walker.state(site).tokens;
-    const float* read = walker.coefs(site).read.data();
+    const Coefs<float> coefs = walker.coefs(site);
+    const float* read = coefs.read.data();
     for (int64_t i = 0; i < tokens * width; ++i) {
       const float* first = read + i / width * rule.slots * width + i % width;
       double total = 0, entropy = 0;
@@ -158,7 +160,7 @@ void Warn(bool doubly_stochastic, Health* health) {
 
 }  // namespace
 
-Health MeasureHealth(const Mechanism<float>& mechanism, const float* p, const Walker<float>& walker) {
+Health MeasureHealth(const Mechanism<float>& mechanism, const Walker<float>& walker) {
   Health health;
   const Rule first = mechanism.At(0), head = mechanism.At(mechanism.sites());
   const int64_t tokens = walker.state(0).tokens;
@@ -166,7 +168,7 @@ Health MeasureHealth(const Mechanism<float>& mechanism, const float* p, const Wa
   const bool streams = first.slots > 1 && head.slots == first.slots;
   if (streams && first.keep == Coef::kMatrix) MeasureKeep(mechanism, walker, &health.values);
   if (streams) health.values["slot_spread"] = SlotSpread(walker.state(mechanism.sites()), mechanism.dim());
-  MeasureGates(mechanism, p, walker, &health);
+  MeasureGates(mechanism, walker, &health);
   if (head.slots > first.slots) health.values["depth_entropy"] = DepthEntropy(mechanism, walker);
   Warn(mechanism.doubly_stochastic(), &health);
   return health;

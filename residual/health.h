@@ -26,7 +26,7 @@ struct Health {
   std::map<std::string, std::string> warnings;  // by the value's name
 };
 // After a forward pass of a training walker over the mechanism.
-Health MeasureHealth(const Mechanism<float>& mechanism, const float* p, const Walker<float>& walker);
+Health MeasureHealth(const Mechanism<float>& mechanism, const Walker<float>& walker);
 
 }  // namespace strata
 

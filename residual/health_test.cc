@@ -10,7 +10,7 @@ namespace {
 Health HealthOf(Toy<float>* toy, int64_t tokens) {
   Walker<float> walker(*toy->mechanism, Walker<float>::Mode::kTrain);
   Forward(*toy, &walker, Cast<float>(RandomNumbers(tokens * toy->dim, 1, 3)));
-  return MeasureHealth(*toy->mechanism, toy->parameters.data(), walker);
+  return MeasureHealth(*toy->mechanism, walker);
 }
 
 TEST(Health, StandardHasNothingToMeasure) {

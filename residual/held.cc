@@ -27,9 +27,10 @@ class Held : public Mechanism<double> {
     return rule;
   }
 
+  bool wide() const override { return true; }  // what is held is that of all tokens
   void Control(int site, const double* p, const State<double>& s, Coefs<double>* coefs) const override {
-    Coefs<double>& decided = Decided(site);
-    Prepare(site, s.tokens, &decided);
+    Decided(site).Resize(mechanism_->At(site), dim(), s.tokens);
+    Coefs<double> decided = Decided(site).All();
     mechanism_->Control(site, p, s, &decided);
     Take(Of(site).read, decided.read, &coefs->read);
     if (!mechanism_->At(site).sees_update) TakeWrite(site, coefs);
@@ -37,26 +38,29 @@ class Held : public Mechanism<double> {
 
   void Review(int site, const double* p, const State<double>& s, const double* u,
               Coefs<double>* coefs) const override {
-    mechanism_->Review(site, p, s, u, &Decided(site));
+    Coefs<double> decided = Decided(site).All();
+    mechanism_->Review(site, p, s, u, &decided);
     TakeWrite(site, coefs);
   }
 
   void ControlVjp(int site, const double* p, const State<double>& s, const Coefs<double>& /*coefs*/,
                   Coefs<double>* dcoefs, const State<double>& ds, double* dp) const override {
-    Coefs<double> free = FreeGradients(site, s.tokens, *dcoefs);
-    mechanism_->ControlVjp(site, p, s, Decided(site), &free, ds, dp);
+    CoefBuffers<double> buffers;
+    Coefs<double> free = FreeGradients(site, s.tokens, *dcoefs, &buffers);
+    mechanism_->ControlVjp(site, p, s, Decided(site).All(), &free, ds, dp);
   }
 
   void ReviewVjp(int site, const double* p, const State<double>& s, const double* u,
                  const Coefs<double>& /*coefs*/, Coefs<double>* dcoefs, const State<double>& ds, double* du,
                  double* dp) const override {
-    Coefs<double> free = FreeGradients(site, s.tokens, *dcoefs);
-    mechanism_->ReviewVjp(site, p, s, u, Decided(site), &free, ds, du, dp);
+    CoefBuffers<double> buffers;
+    Coefs<double> free = FreeGradients(site, s.tokens, *dcoefs, &buffers);
+    mechanism_->ReviewVjp(site, p, s, u, Decided(site).All(), &free, ds, du, dp);
   }
 
-  std::vector<Intermediate> Inside(int site, const double* p, const State<double>& s, const double* u,
+  std::vector<Intermediate> Inside(int site, const double* p, const State<double>& s,
                                    const Coefs<double>& /*coefs*/) const override {
-    return mechanism_->Inside(site, p, s, u, Decided(site));
+    return mechanism_->Inside(site, p, s, Decided(site).All());
   }
   bool HoldGate(int site, const std::vector<double>& gate) override {
     return mechanism_->HoldGate(site, gate);
@@ -64,17 +68,9 @@ class Held : public Mechanism<double> {
 
  private:
   const HeldSite& Of(int site) const { return sites_[static_cast<size_t>(site)]; }
-  Coefs<double>& Decided(int site) const { return decided_[static_cast<size_t>(site)]; }
+  CoefBuffers<double>& Decided(int site) const { return decided_[static_cast<size_t>(site)]; }
 
-  void Prepare(int site, int64_t tokens, Coefs<double>* coefs) const {
-    const Rule rule = mechanism_->At(site);
-    coefs->read.Resize(tokens * CoefSize(rule.read, rule.slots, dim()));
-    coefs->keep.Resize(tokens * CoefSize(rule.keep, rule.open(), dim()));
-    coefs->write.Resize(tokens * CoefSize(rule.write, rule.open(), dim()));
-    coefs->saved.Resize(tokens * rule.saved);
-  }
-
-  static void Take(const std::optional<HeldCoef>& held, const Buffer<double>& decided, Buffer<double>* to) {
+  static void Take(const std::optional<HeldCoef>& held, const Slice<double>& decided, Slice<double>* to) {
     if (!held) {
       std::copy_n(decided.data(), decided.size(), to->data());
       return;
@@ -83,15 +79,17 @@ class Held : public Mechanism<double> {
     for (int64_t i = 0; i < to->size(); ++i) (*to)[i] = held->values[static_cast<size_t>(i % given)];
   }
   void TakeWrite(int site, Coefs<double>* coefs) const {
-    Take(Of(site).keep, Decided(site).keep, &coefs->keep);
-    Take(Of(site).write, Decided(site).write, &coefs->write);
+    const Coefs<double> decided = Decided(site).All();
+    Take(Of(site).keep, decided.keep, &coefs->keep);
+    Take(Of(site).write, decided.write, &coefs->write);
   }
 
   // Gradients for those who decide: zero where a coefficient is held.
-  Coefs<double> FreeGradients(int site, int64_t tokens, const Coefs<double>& dcoefs) const {
-    Coefs<double> free;
-    Prepare(site, tokens, &free);
-    const auto copy = [](bool held, const Buffer<double>& from, Buffer<double>* to) {
+  Coefs<double> FreeGradients(int site, int64_t tokens, const Coefs<double>& dcoefs,
+                              CoefBuffers<double>* buffers) const {
+    buffers->Resize(mechanism_->At(site), dim(), tokens);
+    Coefs<double> free = buffers->All();
+    const auto copy = [](bool held, const Slice<double>& from, Slice<double>* to) {
       if (held) {
         to->Fill(0);
       } else {
@@ -106,7 +104,7 @@ class Held : public Mechanism<double> {
 
   std::unique_ptr<Mechanism<double>> mechanism_;
   std::vector<HeldSite> sites_;
-  mutable std::vector<Coefs<double>> decided_;  // of the pass that runs
+  mutable std::vector<CoefBuffers<double>> decided_;  // of the pass that runs
 };
 
 }  // namespace

@@ -36,6 +36,7 @@ class Highway : public Mechanism<T> {
     return rule;
   }
 
+  bool wide() const override { return true; }
   void Control(int site, const T* p, const State<T>& s, Coefs<T>* coefs) const override {
     if (site == this->sites()) return;
     const int64_t dim = this->dim();
@@ -66,7 +67,7 @@ class Highway : public Mechanism<T> {
     }
   }
 
-  std::vector<Intermediate> Inside(int site, const T* /*p*/, const State<T>& s, const T* /*u*/,
+  std::vector<Intermediate> Inside(int site, const T* /*p*/, const State<T>& s,
                                    const Coefs<T>& coefs) const override {
     if (site == this->sites()) return {};
     return {GateInside(s.tokens, this->dim(), coefs)};

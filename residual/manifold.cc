@@ -91,7 +91,7 @@ void Manifold<T>::ControlVjp(int site, const T* p, const State<T>& s, const Coef
 }
 
 template <class T>
-std::vector<Intermediate> Manifold<T>::Inside(int site, const T* p, const State<T>& s, const T* /*u*/,
+std::vector<Intermediate> Manifold<T>::Inside(int site, const T* p, const State<T>& s,
                                               const Coefs<T>& coefs) const {
   if (IsHead(site)) return collapse_.Inside(Of(p, site), s, coefs);
   return joint_.Inside(Of(p, site), s.tokens, coefs.saved.data());

@@ -44,7 +44,7 @@ class Manifold : public Mechanism<T> {
   void ControlVjp(int site, const T* p, const State<T>& s, const Coefs<T>& coefs, Coefs<T>* dcoefs,
                   const State<T>& ds, T* dp) const override;
   bool doubly_stochastic() const override { return true; }
-  std::vector<Intermediate> Inside(int site, const T* p, const State<T>& s, const T* u,
+  std::vector<Intermediate> Inside(int site, const T* p, const State<T>& s,
                                    const Coefs<T>& coefs) const override;
 
  protected:

@@ -7,41 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "base/buffer.h"
-#include "ops/mix.h"
 #include "residual/option_reader.h"
+#include "residual/state.h"
 
 namespace strata {
-
-// What the law looks like at one site: known from (mechanism, site) before any data.
-struct Rule {
-  int slots = 1;        // slots that the read sees
-  int closed = 0;       // slots [0, closed) are never written again; keep and write span [closed, slots).
-                        // At the head: closed == slots
-  bool append = false;  // the write adds u as a new slot (keep and write are then kOne)
-  Coef read = Coef::kOne;
-  Coef keep = Coef::kOne;
-  Coef write = Coef::kOne;
-  bool sees_update = false;   // the write's coefficients are decided after the sublayer, by Review
-  bool reads_update = false;  // the backward pass needs the values of u (so the walker keeps them)
-  bool normed = false;        // the read is normalised: its reader has no norm of its own
-  int64_t saved = 0;          // numbers per token that Control and Review leave in coefs.saved
-  int open() const { return slots - closed; }
-};
-
-// Coefficients of one site, or their gradients; layouts as in ops/mix.h. `saved` [tokens, rule.saved] is the
-// mechanism's own: what Control computes and ControlVjp wants again; beside gradients it is scratch.
-template <class T>
-struct Coefs {
-  Buffer<T> read, keep, write, saved;
-};
-
-// Slots as pointers, each [tokens, dim]. Owns nothing; invalid after the next Write.
-template <class T>
-struct State {
-  int64_t tokens = 0;
-  std::vector<T*> slots;
-};
 
 // How a parameter starts. kNormal: N(0, value^2). kValues: `values` in row-major order.
 struct Init {
@@ -91,6 +60,12 @@ class Mechanism {
   const std::vector<Parameter>& Parameters() const { return parameters_; }
 
   virtual Rule At(int site) const = 0;
+  // Does it decide by wide matrix products, which want all tokens at once? Else the walker decides, reads and
+  // writes a few tokens after the other, whose rows then stay in the cache.
+  virtual bool wide() const { return false; }
+  // Does a site also use the parameters of earlier sites? Else its gradients go to its own (sites.S.* or
+  // head.*).
+  virtual bool shares_parameters() const { return false; }
   // Slots at the start; each is a copy of the embedding (or given, see Walker::Begin).
   int open_slots() const { return At(0).slots; }
   // Before the sublayer: assigns coefs.read, and coefs.keep and .write unless rule.sees_update. The walker
@@ -115,9 +90,9 @@ class Mechanism {
   // Are its keep matrices doubly stochastic (rows and columns sum to 1)?
   virtual bool doubly_stochastic() const { return false; }
   // Its own numbers at a site after Control (and Review), for those who look inside: at every site the same
-  // names. u is null at the head.
+  // names.
   virtual std::vector<Intermediate> Inside(int /*site*/, const T* /*p*/, const State<T>& /*s*/,
-                                           const T* /*u*/, const Coefs<T>& /*coefs*/) const {
+                                           const Coefs<T>& /*coefs*/) const {
     return {};
   }
   // Holds the gate inside the read of a site at given numbers, [slots, dim] for all tokens or

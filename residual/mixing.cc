@@ -50,7 +50,7 @@ std::vector<double> DepthMixing(const Mechanism<double>& mechanism, const Walker
     for (Row& slot : slots) slot[0] = 1;
     for (int site = 0; site <= sites; ++site) {
       const Rule rule = mechanism.At(site);
-      const Coefs<double>& coefs = walker.coefs(site);
+      const Coefs<double> coefs = walker.coefs(site);
       Row read(sources, 0.0);
       for (size_t k = 0; k < slots.size(); ++k) {
         const size_t at = static_cast<size_t>(t) * slots.size() + k;

@@ -121,14 +121,10 @@ TEST(GatedResidual, MeetsThePublishedVectorForwardAndBackward) {
       ds{1, {gradients[0].data(), gradients[1].data()}};
   const Mechanism<double>& gated = *model.mechanism;
   const MixDims dims{1, 3, 2};
-  Coefs<double> coefs, dcoefs;
-  for (Coefs<double>* c : {&coefs, &dcoefs}) {
-    c->read.Resize(6);
-    c->write.Resize(2);
-    c->saved.Resize(gated.At(0).saved);
-    c->read.Fill(0);
-    c->write.Fill(0);
-  }
+  CoefBuffers<double> buffers, dbuffers;  // new memory is zero
+  buffers.Resize(gated.At(0), 3, 1);
+  dbuffers.Resize(gated.At(0), 3, 1);
+  Coefs<double> coefs = buffers.All(), dcoefs = dbuffers.All();
   gated.Control(0, model.values.data(), s, &coefs);
   Vec x(3), du(3), dx(3, 0.0), dp(model.values.size());
   strata::Read<double>(dims, Coef::kChannel, coefs.read.data(), s.slots.data(), x.data());

@@ -148,10 +148,7 @@ TEST(HyperConnections, WhatIsInsideAreTheTermsAfterTanhBeforeTheScale) {
   Mat x;
   for (size_t k = 0; k < 3; ++k) x.push_back(model.Slot(1, k));
   const Connection c = Connect(model, "sites.1.", x, {});
-  const auto inside = [&](int site) {
-    return model.mechanism->Inside(site, model.values.data(), model.walker->state(site), nullptr,
-                                   model.walker->coefs(site));
-  };
+  const auto inside = [&](int site) { return model.walker->Inside(site); };
   EXPECT_TRUE(inside(2).empty());
   const auto of_site = inside(1);
   ASSERT_EQ(of_site.size(), 3u);

@@ -291,8 +291,7 @@ TEST(ManifoldHyperConnections, WhatIsInsideIsTheNormalisedProjectionAndTheLogits
       Vec logits;
       for (size_t m = 0; m < z.size(); ++m)
         logits.push_back(scale[std::min<size_t>(m / 4, 2)] * z[m] + bias[m]);
-      const auto inside = model.mechanism->Inside(s, model.values.data(), model.walker->state(s), nullptr,
-                                                  model.walker->coefs(s));
+      const auto inside = model.walker->Inside(s);
       ASSERT_EQ(inside.size(), 2u) << spec;
       EXPECT_EQ(inside[0].name, "logits");
       EXPECT_EQ(inside[1].name, "projection");

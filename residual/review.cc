@@ -42,6 +42,7 @@ class ReviewGate : public Mechanism<T> {
     return rule;
   }
 
+  bool wide() const override { return true; }
   void Review(int site, const T* p, const State<T>& s, const T* u, Coefs<T>* coefs) const override {
     const Offsets& o = offsets_[static_cast<size_t>(site)];
     const int64_t dim = this->dim();
@@ -85,7 +86,7 @@ class ReviewGate : public Mechanism<T> {
         kDeep, this->sites());
   }
 
-  std::vector<Intermediate> Inside(int site, const T* /*p*/, const State<T>& s, const T* /*u*/,
+  std::vector<Intermediate> Inside(int site, const T* /*p*/, const State<T>& s,
                                    const Coefs<T>& coefs) const override {
     if (site == this->sites()) return {};
     return {GateInside(s.tokens, this->dim(), coefs)};

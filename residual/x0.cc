@@ -30,6 +30,7 @@ class X0 : public Mechanism<T> {
     return rule;
   }
 
+  bool shares_parameters() const override { return true; }
   void Control(int site, const T* p, const State<T>& s, Coefs<T>* coefs) const override {
     const T a = Begins(site) ? p[2 * (site / block_)] : T(1), c = Share(site, p);
     for (int64_t t = 0; t < s.tokens; ++t) {

@@ -133,7 +133,7 @@ class Tracer {
 
   ordered_json Coefficients(int site, const std::string& where) const {
     const Rule rule = case_.mechanism->At(site);
-    const Coefs<double>& coefs = walker_.coefs(site);
+    const Coefs<double> coefs = walker_.coefs(site);
     auto out = ordered_json::object();
     if (rule.read != Coef::kOne)
       out["read"] = Coefficient(where + ".read", rule.read, rule.slots, coefs.read.data());
@@ -145,9 +145,7 @@ class Tracer {
     if (rule.write != Coef::kOne) {
       out["write"] = Coefficient(where + ".write", rule.write, rule.open(), coefs.write.data());
     }
-    const double* u = site < case_.sites() ? updates_[static_cast<size_t>(site)].data() : nullptr;
-    for (const Intermediate& i :
-         case_.mechanism->Inside(site, case_.parameters.data(), walker_.state(site), u, coefs)) {
+    for (const Intermediate& i : walker_.Inside(site)) {
       std::vector<int64_t> shape{case_.tokens};
       shape.insert(shape.end(), i.shape.begin(), i.shape.end());
       const size_t dot = i.name.find('.');
